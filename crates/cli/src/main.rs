@@ -1,0 +1,4 @@
+//! `bandsaw`: Apple's disk images from the command line.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The one way to name an image, a volume in it and a path in that.

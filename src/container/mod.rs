@@ -1,0 +1,1 @@
+//! Formats that hold a disk.

@@ -1,0 +1,114 @@
+//! What a new volume is filled from: a tree of nodes known in full before the first byte is written, and the contents
+//! of its files, read from several threads.
+//!
+//! `ops::import` makes one from a folder or a tar archive; `fs::hfsplus::build` lays it out.
+
+use std::fmt;
+
+use super::{FileKind, Timestamp};
+use crate::Result;
+
+/// A tree to build a volume from. Node 0 is the root folder; a node's parent has a smaller index than the node.
+#[derive(Debug)]
+pub struct Tree {
+    /// The nodes.
+    pub nodes: Vec<SourceNode>,
+    /// Where their contents come from.
+    pub contents: Box<dyn Contents>,
+}
+
+/// Reads what [`SourceNode`]s name. Called from several threads at once.
+pub trait Contents: fmt::Debug + Send + Sync {
+    /// Opens the contents of a stream for sequential or positional reading.
+    fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>>;
+}
+
+/// The open contents of one stream.
+pub trait ContentReader: Send {
+    /// Fills all of `buf` from `offset`. Bytes past the end (the file shrank since it was listed) are an error of
+    /// [`Kind::Conflict`](crate::Kind::Conflict) that names the file.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// The host file that holds the stream and where it begins there, for copies by the kernel.
+    fn host_file(&self) -> Option<(&std::fs::File, u64)>;
+}
+
+/// Bytes of a known length: in hand, or to be read from [`Contents`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stream {
+    /// Small and already read.
+    Bytes(Box<[u8]>),
+    /// To be opened by [`Contents::open`]: the node it belongs to, an offset (in a tar archive) and its length.
+    Extern {
+        /// Index of the node whose data this is.
+        node: u32,
+        /// Where it begins (in a tar archive); 0 for a host file.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Stream {
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self::Bytes(Box::default())
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Extern { len, .. } => *len,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One object of the tree, or one more name of an object named before.
+#[derive(Debug, Clone)]
+pub struct SourceNode {
+    /// Index of the folder it is in; the root's is 0.
+    pub parent: u32,
+    /// UTF-8, decomposed or not; empty for the root.
+    pub name: Box<str>,
+    /// What it is.
+    pub kind: SourceKind,
+    /// Permission bits, `0o7777`.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// BSD flags, as in [`Attributes`](super::Attributes).
+    pub flags: u32,
+    /// When it was made, if known.
+    pub created: Option<Timestamp>,
+    /// When its contents changed.
+    pub modified: Timestamp,
+    /// When its attributes changed, if known.
+    pub changed: Option<Timestamp>,
+    /// When it was last read, if known.
+    pub accessed: Option<Timestamp>,
+    /// Extended attributes under their macOS names; `com.apple.FinderInfo` and `com.apple.ResourceFork` among them.
+    pub xattrs: Vec<(Box<str>, Stream)>,
+}
+
+/// What a source node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceKind {
+    /// A file with these contents.
+    File(Stream),
+    /// A folder.
+    Folder,
+    /// A symbolic link to this target.
+    Symlink(Box<str>),
+    /// One more name of the node at this smaller index, which is no folder.
+    HardLink(u32),
+    /// A FIFO, socket or device node, with macOS's device number.
+    Special(FileKind, u32),
+}

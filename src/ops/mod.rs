@@ -1,0 +1,1 @@
+//! What people ask for, each in one file.

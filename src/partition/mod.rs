@@ -1,0 +1,1 @@
+//! Partition maps: where the volumes of a disk are.

@@ -1,0 +1,1 @@
+//! A folder of the host.

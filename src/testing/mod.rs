@@ -1,0 +1,1 @@
+//! The conformance suite and the adversaries that every layer is put through.

@@ -1,0 +1,4 @@
+//! What the project does to itself.
+#![forbid(unsafe_code)]
+
+fn main() {}
