@@ -1,1 +1,370 @@
-//! The one way to name an image, a volume in it and a path in that.
+//! The one way to name an image, a volume in it and a path in that: `IMAGE[:VOLUME[@SNAPSHOT]][:/path]`.
+//!
+//! | text | image | volume | path |
+//! |---|---|---|---|
+//! | `disk.dmg` | `disk.dmg` | the first readable | |
+//! | `disk.dmg:/Docs/a` | `disk.dmg` | the first readable | `/Docs/a` |
+//! | `disk.dmg:Macintosh HD:/Docs` | `disk.dmg` | by name | `/Docs` |
+//! | `disk.dmg:#2` | `disk.dmg` | of partition 2 | |
+//! | `disk.dmg:#2.3@before update:/Docs` | `disk.dmg` | 3rd of partition 2's container, in a snapshot | `/Docs` |
+//! | `s3://bucket/disk.sparsebundle:Docs` | `s3://bucket/disk.sparsebundle` | by name | |
+//! | `./odd:name` | `./odd:name` | | |
+//!
+//! Where IMAGE ends, the first rule that applies:
+//!
+//! 1. Text that begins with `./` is a host file as a whole, whatever follows. (`../disk.dmg:/Docs` and
+//!    `/tmp/disk.dmg:/Docs` are addresses like any other.)
+//! 2. After a URL scheme (`s3://`), the authority with its port belongs to IMAGE; it ends at the first `:` behind that. A
+//!    colon in the URL's path is written `%3A`.
+//! 3. The longest text before a `:`, or all of it, that exists as a host path is IMAGE.
+//! 4. Otherwise IMAGE ends at the first `:`.
+//!
+//! VOLUME and SNAPSHOT hold no bare `/`, so the path begins at the first `:/`. In both, `\` takes the next character
+//! literally: `\@` where a volume's name has an `@`, `\#1` where its name is `#1`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "address";
+
+/// An image, perhaps a volume in it, perhaps a path in that.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// A host path or a URL.
+    pub image: String,
+    /// Which volume; `None`: the first readable one.
+    pub volume: Option<VolumeSelector>,
+    /// A snapshot of the volume. Only with a volume.
+    pub snapshot: Option<String>,
+    /// An absolute path within the volume; it begins with `/`.
+    pub path: Option<String>,
+}
+
+/// Which volume of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum VolumeSelector {
+    /// The volume of this name.
+    Name(String),
+    /// `#N` or `#N.M`, both from 1.
+    Number {
+        /// The partition; 1 also for a disk without a map.
+        partition: u32,
+        /// The volume within that partition's container.
+        volume: Option<u32>,
+    },
+}
+
+impl Address {
+    /// Reads an address. `exists` says whether a host path does; it is not asked about URLs, nor about `./` paths.
+    ///
+    /// [`Kind::Invalid`] for text that fits no form; the message says which part is wrong.
+    pub fn parse(text: &str, exists: &dyn Fn(&Path) -> bool) -> Result<Self> {
+        let (image, rest) = text.split_at(image_end(text, exists));
+        if image.is_empty() {
+            return Err(invalid(text, "the image is missing; write IMAGE[:VOLUME[@SNAPSHOT]][:/path]"));
+        }
+        let mut address = Self { image: image.to_owned(), volume: None, snapshot: None, path: None };
+        let Some(rest) = rest.strip_prefix(':') else { return Ok(address) };
+        let (volume, path) = match find_bare(rest, ":/") {
+            _ if rest.starts_with('/') => (None, Some(rest)),
+            Some(colon) => (Some(&rest[..colon]), Some(&rest[colon + 1..])),
+            None => (Some(rest), None),
+        };
+        if let Some(volume) = volume {
+            address.set_volume(text, volume)?;
+        }
+        address.path = path.map(Into::into);
+        Ok(address)
+    }
+
+    /// Reads an address, asking the host which paths exist.
+    pub fn parse_on_host(text: &str) -> Result<Self> {
+        Self::parse(text, &|path| path.symlink_metadata().is_ok())
+    }
+
+    /// A host file or URL as a whole.
+    pub fn image(image: impl Into<String>) -> Self {
+        Self { image: image.into(), volume: None, snapshot: None, path: None }
+    }
+
+    /// Whether only an image is named, or (to a command that takes both) a host file.
+    pub fn is_bare(&self) -> bool {
+        self.volume.is_none() && self.path.is_none()
+    }
+
+    /// The URL's scheme, in lower case as a rule (`s3`), if the image is a URL.
+    pub fn scheme(&self) -> Option<&str> {
+        scheme(&self.image)
+    }
+
+    fn set_volume(&mut self, text: &str, part: &str) -> Result<()> {
+        let (volume, snapshot) = match find_bare(part, "@") {
+            Some(at) => (&part[..at], Some(&part[at + 1..])),
+            None => (part, None),
+        };
+        self.volume = Some(VolumeSelector::parse(text, volume)?);
+        self.snapshot = snapshot.map(|name| unescape(text, name)).transpose()?;
+        if self.snapshot.as_deref() == Some("") {
+            return Err(invalid(text, "a snapshot's name is expected after `@`"));
+        }
+        Ok(())
+    }
+}
+
+impl VolumeSelector {
+    fn parse(text: &str, part: &str) -> Result<Self> {
+        if part.is_empty() {
+            return Err(invalid(text, "a volume (its name, #N or #N.M) or a /path is expected after `:`"));
+        }
+        let Some(number) = part.strip_prefix('#') else { return Ok(Self::Name(unescape(text, part)?)) };
+        let parsed = match number.split_once('.') {
+            Some((partition, volume)) => ordinal(partition).zip(ordinal(volume).map(Some)),
+            None => ordinal(number).map(|partition| (partition, None)),
+        };
+        let (partition, volume) = parsed.ok_or_else(|| {
+            invalid(text, "after `#` comes a partition's number, as in #2 or #2.1; a name that begins so is written \\#")
+        })?;
+        Ok(Self::Number { partition, volume })
+    }
+}
+
+/// What [`Address::parse`] reads back, given that the image exists if there is a `:` in its name.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.image)?;
+        if let Some(volume) = &self.volume {
+            write!(f, ":{volume}")?;
+        }
+        if let Some(snapshot) = &self.snapshot {
+            write!(f, "@{}", escape(snapshot))?;
+        }
+        match &self.path {
+            Some(path) => write!(f, ":{path}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for VolumeSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(&escape(name)),
+            Self::Number { partition, volume: None } => write!(f, "#{partition}"),
+            Self::Number { partition, volume: Some(volume) } => write!(f, "#{partition}.{volume}"),
+        }
+    }
+}
+
+/// Where IMAGE ends, by the rules on top.
+fn image_end(text: &str, exists: &dyn Fn(&Path) -> bool) -> usize {
+    if text.starts_with("./") {
+        return text.len();
+    }
+    if let Some(scheme) = scheme(text) {
+        let authority = scheme.len() + "://".len();
+        let path = text[authority..].find('/').map_or(text.len(), |slash| authority + slash);
+        return text[path..].find(':').map_or(text.len(), |colon| path + colon);
+    }
+    let colons = text.match_indices(':').map(|(at, _)| at);
+    let longest_first = std::iter::once(text.len()).chain(colons.rev());
+    let existing = longest_first.filter(|&end| end > 0).find(|&end| exists(Path::new(&text[..end])));
+    existing.or_else(|| text.find(':')).unwrap_or(text.len())
+}
+
+/// `s3` of `s3://...`.
+fn scheme(text: &str) -> Option<&str> {
+    let (scheme, _) = text.split_once("://")?;
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fine)).then_some(scheme)
+}
+
+/// A number from 1, digits only.
+fn ordinal(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|&number| digits && number > 0)
+}
+
+/// Where `what` first stands without a `\` that takes its first character literally.
+fn find_bare(text: &str, what: &str) -> Option<usize> {
+    let mut literal = false;
+    text.char_indices().find_map(|(at, c)| {
+        let bare = !literal;
+        literal = bare && c == '\\';
+        (bare && text[at..].starts_with(what)).then_some(at)
+    })
+}
+
+fn escape(name: &str) -> Cow<'_, str> {
+    let special = |at: usize, c: char| matches!(c, '\\' | '@' | '/') || (at == 0 && c == '#');
+    if !name.char_indices().any(|(at, c)| special(at, c)) {
+        return name.into();
+    }
+    let mut escaped = String::with_capacity(name.len() + 4);
+    for (at, c) in name.char_indices() {
+        if special(at, c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped.into()
+}
+
+fn unescape(text: &str, part: &str) -> Result<String> {
+    let mut name = String::with_capacity(part.len());
+    let mut chars = part.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => name.push(chars.next().ok_or_else(|| invalid(text, "a `\\` at the end takes nothing literally"))?),
+            '/' => return Err(invalid(text, "a path begins with `:/`; a `/` in a volume's or snapshot's name is written \\/")),
+            c => name.push(c),
+        }
+    }
+    Ok(name)
+}
+
+fn invalid(text: &str, why: &'static str) -> Error {
+    Error::new(Kind::Invalid, LAYER, why).named(format!("{text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nothing_exists(_: &Path) -> bool {
+        false
+    }
+
+    fn parse(text: &str) -> Address {
+        Address::parse(text, &nothing_exists).unwrap()
+    }
+
+    fn named(name: &str) -> Option<VolumeSelector> {
+        Some(VolumeSelector::Name(name.into()))
+    }
+
+    fn number(partition: u32, volume: Option<u32>) -> Option<VolumeSelector> {
+        Some(VolumeSelector::Number { partition, volume })
+    }
+
+    fn address(image: &str, volume: Option<VolumeSelector>, snapshot: Option<&str>, path: Option<&str>) -> Address {
+        Address { image: image.into(), volume, snapshot: snapshot.map(Into::into), path: path.map(Into::into) }
+    }
+
+    #[test]
+    fn every_form() {
+        for (text, expected) in [
+            ("disk.dmg", address("disk.dmg", None, None, None)),
+            ("disk.dmg:/", address("disk.dmg", None, None, Some("/"))),
+            ("disk.dmg:/a:b/c", address("disk.dmg", None, None, Some("/a:b/c"))),
+            ("disk.dmg:Docs", address("disk.dmg", named("Docs"), None, None)),
+            ("disk.dmg:Macintosh HD:/x", address("disk.dmg", named("Macintosh HD"), None, Some("/x"))),
+            ("disk.dmg:12:30:/x", address("disk.dmg", named("12:30"), None, Some("/x"))),
+            ("disk.dmg:Docs@before", address("disk.dmg", named("Docs"), Some("before"), None)),
+            ("disk.dmg:Docs@a@b:/x", address("disk.dmg", named("Docs"), Some("a@b"), Some("/x"))),
+            ("disk.dmg:#2", address("disk.dmg", number(2, None), None, None)),
+            ("disk.dmg:#2.13@s:/x", address("disk.dmg", number(2, Some(13)), Some("s"), Some("/x"))),
+            (r"disk.dmg:\#2", address("disk.dmg", named("#2"), None, None)),
+            (r"disk.dmg:me\@home@s\/1", address("disk.dmg", named("me@home"), Some("s/1"), None)),
+            ("../disk.dmg:/x", address("../disk.dmg", None, None, Some("/x"))),
+            ("/tmp/disk.dmg:Docs:/x", address("/tmp/disk.dmg", named("Docs"), None, Some("/x"))),
+            ("./disk.dmg:Docs:/x", address("./disk.dmg:Docs:/x", None, None, None)),
+            ("s3://bucket/k.sparsebundle", address("s3://bucket/k.sparsebundle", None, None, None)),
+            ("s3://bucket/k.sparsebundle:/x", address("s3://bucket/k.sparsebundle", None, None, Some("/x"))),
+            ("https://me:pw@host:8080/k.dmg:#1:/x", address("https://me:pw@host:8080/k.dmg", number(1, None), None, Some("/x"))),
+            ("file:///tmp/k.dmg:V", address("file:///tmp/k.dmg", named("V"), None, None)),
+            ("https://host:8080", address("https://host:8080", None, None, None)),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn existing_paths_win() {
+        let exists = |path: &Path| ["a:b", "a:b:/c", "x"].iter().any(|name| path == Path::new(name));
+        let parse = |text: &str| Address::parse(text, &exists).unwrap();
+        assert_eq!(parse("a:b"), address("a:b", None, None, None));
+        assert_eq!(parse("a:b:/c"), address("a:b:/c", None, None, None));
+        assert_eq!(parse("a:b:/d"), address("a:b", None, None, Some("/d")));
+        assert_eq!(parse("a:c"), address("a", named("c"), None, None));
+        assert_eq!(parse("x:y:/z"), address("x", named("y"), None, Some("/z")));
+    }
+
+    #[test]
+    fn the_host_is_not_asked_about_urls_and_dot_slash() {
+        let never = |path: &Path| -> bool { panic!("asked about {}", path.display()) };
+        Address::parse("s3://bucket/x:Docs:/y", &never).unwrap();
+        Address::parse("./x:y", &never).unwrap();
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for (text, hint) in [
+            ("", "IMAGE"),
+            (":/x", "IMAGE"),
+            (":Docs", "IMAGE"),
+            ("disk.dmg:", "a volume"),
+            ("disk.dmg::/x", "a volume"),
+            ("disk.dmg:@s", "a volume"),
+            ("disk.dmg:Docs@", "snapshot"),
+            ("disk.dmg:Docs@:/x", "snapshot"),
+            ("disk.dmg:#", "number"),
+            ("disk.dmg:#0", "number"),
+            ("disk.dmg:#2.0", "number"),
+            ("disk.dmg:#2.", "number"),
+            ("disk.dmg:#+2", "number"),
+            ("disk.dmg:#4294967296", "number"),
+            ("disk.dmg:Docs/x", "`:/`"),
+            ("disk.dmg:Docs\\", "literally"),
+        ] {
+            let error = Address::parse(text, &nothing_exists).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.to_string().contains(hint), "{text:?}: {error}");
+        }
+    }
+
+    fn any_volume() -> impl Strategy<Value = VolumeSelector> {
+        let number =
+            (1_u32.., proptest::option::of(1_u32..)).prop_map(|(partition, volume)| VolumeSelector::Number { partition, volume });
+        prop_oneof![number, r"[a-z@#:/\\. ]{1,8}|\PC{1,8}".prop_map(VolumeSelector::Name)]
+    }
+
+    fn any_address() -> impl Strategy<Value = Address> {
+        let image = prop_oneof![
+            r"(\.\./|/)?[a-z@#\\. ]{1,8}[a-z/.]{0,8}".prop_filter("means a host file", |image| !image.starts_with("./")),
+            r"s3://[a-z]{1,4}(:[0-9]{1,4})?/[a-z/@#]{0,8}",
+        ];
+        let within = (any_volume(), proptest::option::of(r"[a-z@#:/\\. ]{1,8}|\PC{1,8}"));
+        (image, proptest::option::of(within), proptest::option::of(r"/[a-z:@#/\\]{0,12}")).prop_map(|(image, within, path)| {
+            let (volume, snapshot) = within.unzip();
+            Address { image, volume, snapshot: snapshot.flatten(), path }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_reads_back(address in any_address()) {
+            prop_assert_eq!(Address::parse(&address.to_string(), &nothing_exists).unwrap(), address);
+        }
+
+        #[test]
+        fn an_existing_image_may_have_colons(mut address in any_address(), image in r"[a-z]{1,4}(:[a-z/ ]{1,4}){1,3}") {
+            prop_assume!(scheme(&image).is_none());
+            address.image = image.clone();
+            let exists = |path: &Path| path.as_os_str() == image.as_str();
+            prop_assert_eq!(Address::parse(&address.to_string(), &exists).unwrap(), address);
+        }
+
+        #[test]
+        fn what_parses_reads_back(text in r"[a-z:@#/.\\0-9]{0,24}|\PC{0,16}") {
+            if let Ok(address) = Address::parse(&text, &nothing_exists) {
+                prop_assert_eq!(&Address::parse(&address.to_string(), &nothing_exists).unwrap(), &address);
+                prop_assert!(text.starts_with(&address.image));
+            }
+        }
+    }
+}
