@@ -1,0 +1,344 @@
+//! Keys and records of the catalog and the extents-overflow tree (§6.9, §7).
+
+use zerocopy::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Cnid, ExtentsRaw, ForkRaw};
+
+/// The most UTF-16 units in a name.
+pub(crate) const MAX_NAME_UNITS: usize = 255;
+/// The longest catalog key, its own length field excluded.
+pub(crate) const CATALOG_MAX_KEY_LENGTH: u16 = 516;
+/// A catalog key's length without its name.
+pub(crate) const CATALOG_MIN_KEY_LENGTH: u16 = 6;
+/// The length of every extents key.
+pub(crate) const EXTENTS_KEY_LENGTH: u16 = 10;
+
+/// The type at the beginning of each catalog record.
+pub(crate) mod record_type {
+    /// [`super::FolderRaw`].
+    pub(crate) const FOLDER: u16 = 1;
+    /// [`super::FileRaw`].
+    pub(crate) const FILE: u16 = 2;
+    /// A thread that leads to a folder's record.
+    pub(crate) const FOLDER_THREAD: u16 = 3;
+    /// A thread that leads to a file's record.
+    pub(crate) const FILE_THREAD: u16 = 4;
+}
+
+/// Bits of a catalog record's flags (§7.4).
+pub(crate) mod record_flags {
+    /// Files: the thread record exists. 0 on folders.
+    pub(crate) const THREAD_EXISTS: u16 = 0x0002;
+    /// Records in the attributes tree exist.
+    pub(crate) const HAS_ATTRIBUTES: u16 = 0x0004;
+    /// `com.apple.system.Security` exists.
+    pub(crate) const HAS_SECURITY: u16 = 0x0008;
+    /// [`super::FolderRaw::folder_count`] is valid.
+    pub(crate) const HAS_FOLDER_COUNT: u16 = 0x0010;
+    /// A link or an indirect node with a chain of links.
+    pub(crate) const HAS_LINK_CHAIN: u16 = 0x0020;
+    /// A hard link to a folder lies somewhere below.
+    pub(crate) const HAS_CHILD_LINK: u16 = 0x0040;
+    /// [`super::ExtendedInfoRaw::date_added`] is valid.
+    pub(crate) const HAS_DATE_ADDED: u16 = 0x0080;
+    /// Dates count from 1970.
+    pub(crate) const EXPANDED_TIMES: u16 = 0x1000;
+}
+
+/// Bits of the Finder's flags.
+pub(crate) mod finder_flags {
+    /// The Finder has seen it.
+    pub(crate) const INITED: u16 = 0x0100;
+    /// Hidden: `UF_HIDDEN` is stored here.
+    pub(crate) const INVISIBLE: u16 = 0x4000;
+    /// Its name must not change.
+    pub(crate) const NAME_LOCKED: u16 = 0x1000;
+    /// An alias; also every hard link to a folder.
+    pub(crate) const ALIAS: u16 = 0x8000;
+}
+
+/// Type and creator of a symbolic link.
+pub(crate) const SYMLINK_TYPE: ([u8; 4], [u8; 4]) = (*b"slnk", *b"rhap");
+/// Type and creator of a hard link to a file.
+pub(crate) const FILE_LINK_TYPE: ([u8; 4], [u8; 4]) = (*b"hlnk", *b"hfs+");
+/// Type and creator of a hard link to a folder.
+pub(crate) const FOLDER_LINK_TYPE: ([u8; 4], [u8; 4]) = (*b"fdrp", *b"MACS");
+/// Type and creator of the journal's two files.
+pub(crate) const JOURNAL_TYPE: ([u8; 4], [u8; 4]) = (*b"jrnl", *b"hfs+");
+
+/// Owner, permissions and the field of many meanings (§7.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BsdInfoRaw {
+    /*00*/ pub(crate) owner_id: U32, // of a hard link: the previous link
+    /*04*/ pub(crate) group_id: U32, // of a hard link: the next link
+    /*08*/ pub(crate) admin_flags: u8, // SF_* >> 16
+    /*09*/ pub(crate) owner_flags: u8, // UF_*
+    /*10*/ pub(crate) file_mode: U16, // type and permissions; 0: none recorded
+    /*12*/ pub(crate) special: U32, // link count, link reference or device number
+}
+const _: () = assert!(size_of::<BsdInfoRaw>() == 16);
+
+/// The Finder's first half for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct FileInfoRaw {
+    /*00*/ pub(crate) file_type: [u8; 4],
+    /*04*/ pub(crate) creator: [u8; 4],
+    /*08*/ pub(crate) finder_flags: U16,
+    /*10*/ pub(crate) location: [U16; 2], // v, h
+    /*14*/ pub(crate) opaque: U16,
+}
+const _: () = assert!(size_of::<FileInfoRaw>() == 16);
+
+/// The Finder's first half for a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct FolderInfoRaw {
+    /*00*/ pub(crate) window: [U16; 4], // top, left, bottom, right
+    /*08*/ pub(crate) finder_flags: U16,
+    /*10*/ pub(crate) location: [U16; 2], // v, h
+    /*14*/ pub(crate) opaque: U16,
+}
+const _: () = assert!(size_of::<FolderInfoRaw>() == 16);
+
+/// The Finder's second half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ExtendedInfoRaw {
+    /*00*/ pub(crate) document_id: U32,
+    /*04*/ pub(crate) date_added: U32, // since 1970, with HAS_DATE_ADDED
+    /*08*/ pub(crate) extended_flags: U16,
+    /*10*/ pub(crate) reserved: U16,
+    /*12*/ pub(crate) write_generation: U32,
+}
+const _: () = assert!(size_of::<ExtendedInfoRaw>() == 16);
+
+/// What folder and file records have in common after their first twelve bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DatesRaw {
+    /*00*/ pub(crate) create: U32,
+    /*04*/ pub(crate) content_mod: U32,
+    /*08*/ pub(crate) attribute_mod: U32,
+    /*12*/ pub(crate) access: U32,
+    /*16*/ pub(crate) backup: U32,
+}
+const _: () = assert!(size_of::<DatesRaw>() == 20);
+
+/// A folder's record (§7.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct FolderRaw {
+    /*00*/ pub(crate) record_type: U16, // record_type::FOLDER
+    /*02*/ pub(crate) flags: U16, // record_flags
+    /*04*/ pub(crate) valence: U32, // direct children
+    /*08*/ pub(crate) folder_id: U32,
+    /*12*/ pub(crate) dates: DatesRaw,
+    /*32*/ pub(crate) bsd: BsdInfoRaw,
+    /*48*/ pub(crate) user_info: FolderInfoRaw,
+    /*64*/ pub(crate) finder_info: ExtendedInfoRaw,
+    /*80*/ pub(crate) text_encoding: U32,
+    /*84*/ pub(crate) folder_count: U32, // with HAS_FOLDER_COUNT
+}
+const _: () = assert!(size_of::<FolderRaw>() == 88);
+
+/// A file's record (§7.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct FileRaw {
+    /*000*/ pub(crate) record_type: U16, // record_type::FILE
+    /*002*/ pub(crate) flags: U16, // record_flags
+    /*004*/ pub(crate) first_link: U32, // of an indirect node: the newest link
+    /*008*/ pub(crate) file_id: U32,
+    /*012*/ pub(crate) dates: DatesRaw,
+    /*032*/ pub(crate) bsd: BsdInfoRaw,
+    /*048*/ pub(crate) user_info: FileInfoRaw,
+    /*064*/ pub(crate) finder_info: ExtendedInfoRaw,
+    /*080*/ pub(crate) text_encoding: U32,
+    /*084*/ pub(crate) reserved2: U32,
+    /*088*/ pub(crate) data_fork: ForkRaw,
+    /*168*/ pub(crate) resource_fork: ForkRaw,
+}
+const _: () = assert!(size_of::<FileRaw>() == 248);
+
+/// The head of a thread record (§7.1); the name follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ThreadHeadRaw {
+    /*00*/ pub(crate) record_type: U16, // FOLDER_THREAD or FILE_THREAD
+    /*02*/ pub(crate) reserved: U16,
+    /*04*/ pub(crate) parent_id: U32,
+    /*08*/ pub(crate) name_length: U16, // in UTF-16 units
+}
+const _: () = assert!(size_of::<ThreadHeadRaw>() == 10);
+
+/// The head of a catalog key (§6.9); the name follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct CatalogKeyHeadRaw {
+    /*00*/ pub(crate) key_length: U16, // CATALOG_MIN_KEY_LENGTH + 2 * name_length
+    /*02*/ pub(crate) parent_id: U32,
+    /*06*/ pub(crate) name_length: U16, // in UTF-16 units
+}
+const _: () = assert!(size_of::<CatalogKeyHeadRaw>() == 8);
+
+/// A catalog key: a folder and a name in it. An object's thread stands under its own number and the empty name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CatalogKey<'a> {
+    /// The folder.
+    pub(crate) parent: Cnid,
+    /// At most [`MAX_NAME_UNITS`] units.
+    pub(crate) name: &'a [U16],
+}
+
+impl<'a> CatalogKey<'a> {
+    /// The key at the beginning of `record` and the bytes after it; `None` if it is none.
+    pub(crate) fn split(record: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (head, rest) = CatalogKeyHeadRaw::ref_from_prefix(record).ok()?;
+        let units = usize::from(head.name_length.get());
+        let (name, _) = <[U16]>::ref_from_prefix_with_elems(rest, units).ok()?;
+        let key_length = usize::from(head.key_length.get());
+        // Some writers keep index keys longer than the name needs, never shorter.
+        if units > MAX_NAME_UNITS || key_length < usize::from(CATALOG_MIN_KEY_LENGTH) + 2 * units {
+            return None;
+        }
+        let data = record.get(2 + key_length..)?;
+        Some((Self { parent: Cnid(head.parent_id.get()), name }, data))
+    }
+
+    /// Appends the key as it lies on disk. The name is at most [`MAX_NAME_UNITS`] units.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let units = unit_count(self.name);
+        let head = CatalogKeyHeadRaw {
+            key_length: (CATALOG_MIN_KEY_LENGTH + 2 * units).into(),
+            parent_id: self.parent.0.into(),
+            name_length: units.into(),
+        };
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(self.name.as_bytes());
+    }
+}
+
+/// The record that leads from a number to a folder and a name (§7.1).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Thread<'a> {
+    /// The folder that the object is in.
+    pub(crate) parent: Cnid,
+    /// Its name there.
+    pub(crate) name: &'a [U16],
+    /// Whether the object is a folder.
+    pub(crate) folder: bool,
+}
+
+impl Thread<'_> {
+    /// Appends the record as it lies on disk.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let kind = if self.folder { record_type::FOLDER_THREAD } else { record_type::FILE_THREAD };
+        let head = ThreadHeadRaw {
+            record_type: kind.into(),
+            reserved: 0.into(),
+            parent_id: self.parent.0.into(),
+            name_length: unit_count(self.name).into(),
+        };
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(self.name.as_bytes());
+    }
+}
+
+/// The data of a catalog leaf record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CatalogRecord<'a> {
+    /// A folder.
+    Folder(&'a FolderRaw),
+    /// A file, symbolic link, device node or hard link.
+    File(&'a FileRaw),
+    /// A thread.
+    Thread(Thread<'a>),
+}
+
+impl<'a> CatalogRecord<'a> {
+    /// The record in `data`; `None` if its type is unknown or it is cut short.
+    pub(crate) fn parse(data: &'a [u8]) -> Option<Self> {
+        let (kind, _) = U16::ref_from_prefix(data).ok()?;
+        match kind.get() {
+            record_type::FOLDER => Some(Self::Folder(FolderRaw::ref_from_prefix(data).ok()?.0)),
+            record_type::FILE => Some(Self::File(FileRaw::ref_from_prefix(data).ok()?.0)),
+            kind @ (record_type::FOLDER_THREAD | record_type::FILE_THREAD) => {
+                let (head, rest) = ThreadHeadRaw::ref_from_prefix(data).ok()?;
+                let units = usize::from(head.name_length.get());
+                let (name, _) = <[U16]>::ref_from_prefix_with_elems(rest, units).ok()?;
+                let folder = kind == record_type::FOLDER_THREAD;
+                let thread = Thread { parent: Cnid(head.parent_id.get()), name, folder };
+                (units <= MAX_NAME_UNITS).then_some(Self::Thread(thread))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which fork an extents key speaks of.
+pub(crate) mod fork_type {
+    /// The data fork.
+    pub(crate) const DATA: u8 = 0;
+    /// The resource fork.
+    pub(crate) const RESOURCE: u8 = 0xFF;
+}
+
+/// A key of the extents-overflow tree (§6.9): order is file, fork, start block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ExtentKeyRaw {
+    /*00*/ pub(crate) key_length: U16, // EXTENTS_KEY_LENGTH
+    /*02*/ pub(crate) fork_type: u8, // fork_type
+    /*03*/ pub(crate) pad: u8,
+    /*04*/ pub(crate) file_id: U32,
+    /*08*/ pub(crate) start_block: U32, // of the fork, not of the volume
+}
+const _: () = assert!(size_of::<ExtentKeyRaw>() == 12);
+
+/// A whole record of the extents-overflow tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ExtentRecordRaw {
+    /*00*/ pub(crate) key: ExtentKeyRaw,
+    /*12*/ pub(crate) extents: ExtentsRaw,
+}
+const _: () = assert!(size_of::<ExtentRecordRaw>() == 76);
+
+/// The length of a name that is known to fit.
+pub(super) fn unit_count(name: &[U16]) -> u16 {
+    debug_assert!(name.len() <= MAX_NAME_UNITS, "names are checked when they are made");
+    u16::try_from(name.len()).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_threads_survive_the_disk() {
+        let name: Vec<U16> = "Grüße".encode_utf16().map(U16::new).collect();
+        let mut bytes = Vec::new();
+        CatalogKey { parent: Cnid(77), name: &name }.put(&mut bytes);
+        assert_eq!(bytes[..8], [0, 16, 0, 0, 0, 77, 0, 5]);
+        bytes.extend_from_slice(b"data");
+        let (key, data) = CatalogKey::split(&bytes).unwrap();
+        assert_eq!((key.parent, key.name, data), (Cnid(77), name.as_slice(), b"data".as_slice()));
+
+        let mut bytes = Vec::new();
+        Thread { parent: Cnid(5), name: &name, folder: true }.put(&mut bytes);
+        assert_eq!(bytes.len(), 20);
+        let Some(CatalogRecord::Thread(thread)) = CatalogRecord::parse(&bytes) else { panic!("no thread") };
+        assert_eq!((thread.parent, thread.name, thread.folder), (Cnid(5), name.as_slice(), true));
+        assert!(CatalogRecord::parse(&bytes[..19]).is_none());
+    }
+
+    #[test]
+    fn nonsense_is_no_key() {
+        for bytes in [&[][..], &[0, 6, 0, 0, 0, 1, 0], &[0, 6, 0, 0, 0, 1, 0, 1, 0, 65], &[1, 6, 0, 0, 0, 1, 0, 0, 0]] {
+            assert!(CatalogKey::split(bytes).is_none(), "{bytes:?}");
+        }
+    }
+}

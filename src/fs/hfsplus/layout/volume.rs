@@ -1,0 +1,203 @@
+//! The volume header, forks, and the HFS wrapper (§1, §2).
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{AllocBlock, Extent};
+use crate::{Error, Result};
+
+/// Where the volume header lies, in bytes from the start of the volume; the alternate as far from the end.
+pub(crate) const HEADER_OFFSET: u64 = 1024;
+/// The smallest allocation block.
+pub(crate) const MIN_BLOCK_SIZE: u32 = 512;
+
+/// `H+`: HFS Plus, whose names always compare without case.
+pub(crate) const SIGNATURE_HFS_PLUS: u16 = 0x482B;
+/// `HX`: HFSX, whose names compare as the catalog's header says.
+pub(crate) const SIGNATURE_HFSX: u16 = 0x4858;
+/// `BD`: HFS, perhaps only a wrapper around HFS Plus.
+pub(crate) const SIGNATURE_HFS: u16 = 0x4244;
+/// The version that goes with `H+`.
+pub(crate) const VERSION_HFS_PLUS: u16 = 4;
+/// The version that goes with `HX`.
+pub(crate) const VERSION_HFSX: u16 = 5;
+
+/// Bits of [`VolumeHeaderRaw::attributes`] (§2.1).
+pub(crate) mod volume_attributes {
+    /// The volume was left clean.
+    pub(crate) const UNMOUNTED: u32 = 1 << 8;
+    /// The bad-block file has extents.
+    pub(crate) const SPARED_BLOCKS: u32 = 1 << 9;
+    /// Set by Linux while mounted read-write.
+    pub(crate) const BOOT_INCONSISTENT: u32 = 1 << 11;
+    /// The next CNID has wrapped around.
+    pub(crate) const CNIDS_REUSED: u32 = 1 << 12;
+    /// The journal info block is valid.
+    pub(crate) const JOURNALED: u32 = 1 << 13;
+    /// Damage was seen.
+    pub(crate) const INCONSISTENT: u32 = 1 << 14;
+    /// Read-only by choice.
+    pub(crate) const SOFTWARE_LOCK: u32 = 1 << 15;
+    /// Dates count from 1970.
+    pub(crate) const EXPANDED_TIMES: u32 = 1 << 29;
+    /// Free nodes of the catalog are all zero.
+    pub(crate) const UNUSED_NODE_FIX: u32 = 1 << 31;
+}
+
+/// One extent descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ExtentRaw {
+    /*00*/ pub(crate) start_block: U32,
+    /*04*/ pub(crate) block_count: U32,
+}
+const _: () = assert!(size_of::<ExtentRaw>() == 8);
+
+/// The extents that fit in one record.
+pub(crate) const EXTENTS_PER_RECORD: usize = 8;
+
+/// The extents of a fork's record, or of one record of the extents-overflow tree.
+pub(crate) type ExtentsRaw = [ExtentRaw; EXTENTS_PER_RECORD];
+
+impl From<ExtentRaw> for Extent {
+    fn from(raw: ExtentRaw) -> Self {
+        Self { start: AllocBlock(raw.start_block.get()), count: raw.block_count.get() }
+    }
+}
+
+impl From<Extent> for ExtentRaw {
+    fn from(extent: Extent) -> Self {
+        Self { start_block: extent.start.0.into(), block_count: extent.count.into() }
+    }
+}
+
+/// A fork: a size and the first eight extents (§2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ForkRaw {
+    /*00*/ pub(crate) logical_size: U64,
+    /*08*/ pub(crate) clump_size: U32,
+    /*12*/ pub(crate) total_blocks: U32,
+    /*16*/ pub(crate) extents: ExtentsRaw,
+}
+const _: () = assert!(size_of::<ForkRaw>() == 80);
+
+/// The volume header (§2), 512 bytes, also as alternate near the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct VolumeHeaderRaw {
+    /*000*/ pub(crate) signature: U16, // SIGNATURE_HFS_PLUS or SIGNATURE_HFSX
+    /*002*/ pub(crate) version: U16, // VERSION_HFS_PLUS or VERSION_HFSX
+    /*004*/ pub(crate) attributes: U32, // volume_attributes
+    /*008*/ pub(crate) last_mounted_version: [u8; 4],
+    /*012*/ pub(crate) journal_info_block: U32, // 0 without journal
+    /*016*/ pub(crate) create_date: U32, // local time, the same in both headers
+    /*020*/ pub(crate) modify_date: U32, // UTC
+    /*024*/ pub(crate) backup_date: U32,
+    /*028*/ pub(crate) checked_date: U32,
+    /*032*/ pub(crate) file_count: U32, // file records
+    /*036*/ pub(crate) folder_count: U32, // folder records, root excluded
+    /*040*/ pub(crate) block_size: U32, // power of two, 512 and up
+    /*044*/ pub(crate) total_blocks: U32,
+    /*048*/ pub(crate) free_blocks: U32,
+    /*052*/ pub(crate) next_allocation: U32, // a hint
+    /*056*/ pub(crate) rsrc_clump_size: U32,
+    /*060*/ pub(crate) data_clump_size: U32,
+    /*064*/ pub(crate) next_catalog_id: U32,
+    /*068*/ pub(crate) write_count: U32,
+    /*072*/ pub(crate) encodings_bitmap: U64, // 1
+    /*080*/ pub(crate) finder_info: [U32; 6], // blessed folders
+    /*104*/ pub(crate) identifier: U64, // random; the UUID is made from it
+    /*112*/ pub(crate) allocation_file: ForkRaw,
+    /*192*/ pub(crate) extents_file: ForkRaw,
+    /*272*/ pub(crate) catalog_file: ForkRaw,
+    /*352*/ pub(crate) attributes_file: ForkRaw,
+    /*432*/ pub(crate) startup_file: ForkRaw,
+}
+const _: () = assert!(size_of::<VolumeHeaderRaw>() == 512);
+
+/// HFS Plus or HFSX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// `H+` version 4.
+    HfsPlus,
+    /// `HX` version 5.
+    Hfsx,
+}
+
+/// A volume header that makes sense on a volume of its size.
+#[derive(Debug, Clone)]
+pub(crate) struct VolumeHeader {
+    /// HFS Plus or HFSX.
+    pub(crate) variant: Variant,
+    /// Bytes of an allocation block: a power of two, 512 and up.
+    pub(crate) block_size: u32,
+    /// Allocation blocks, at least 1, within the volume.
+    pub(crate) total_blocks: u32,
+    /// Free blocks, not more than all.
+    pub(crate) free_blocks: u32,
+    /// All fields as they lie.
+    pub(crate) raw: VolumeHeaderRaw,
+}
+
+const LAYER: &str = "hfs+ volume header";
+
+impl VolumeHeader {
+    /// The header that lies at `offset` of a volume of `volume_len` bytes.
+    pub(crate) fn parse(raw: &VolumeHeaderRaw, offset: u64, volume_len: u64) -> Result<Self> {
+        let corrupt = |message: String| Err(Error::corrupt(LAYER, offset, message));
+        let variant = match (raw.signature.get(), raw.version.get()) {
+            (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Variant::HfsPlus,
+            (SIGNATURE_HFSX, VERSION_HFSX) => Variant::Hfsx,
+            (signature @ (SIGNATURE_HFS_PLUS | SIGNATURE_HFSX), version) => {
+                let message = format!("version 4 of H+ or 5 of HX expected, {version} of {signature:#06x} found");
+                return Err(Error::unsupported(LAYER, message).at(offset));
+            }
+            (signature, _) => return corrupt(format!("signature H+ or HX expected, {signature:#06x} found")),
+        };
+        let (block_size, total_blocks) = (raw.block_size.get(), raw.total_blocks.get());
+        if !block_size.is_power_of_two() || block_size < MIN_BLOCK_SIZE {
+            return corrupt(format!("block size is {block_size}, a power of two from 512 expected"));
+        }
+        let end = AllocBlock(total_blocks).offset(block_size);
+        if total_blocks == 0 || end > volume_len {
+            return corrupt(format!("{total_blocks} blocks of {block_size} bytes do not fit a volume of {volume_len} bytes"));
+        }
+        let free_blocks = raw.free_blocks.get().min(total_blocks);
+        Ok(Self { variant, block_size, total_blocks, free_blocks, raw: *raw })
+    }
+
+    /// Whether all `bits` of the attributes are set.
+    pub(crate) fn has(&self, bits: u32) -> bool {
+        self.raw.attributes.get() & bits == bits
+    }
+}
+
+/// The head of an HFS master directory block, as far as a wrapper needs it (§1.1).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct MasterDirectoryBlockRaw {
+    /*00*/ pub(crate) signature: U16, // SIGNATURE_HFS
+    /*02*/ unused_02: [u8; 18],
+    /*14*/ pub(crate) allocation_block_size: U32,
+    /*18*/ unused_18: [u8; 4],
+    /*1c*/ pub(crate) first_allocation_block: U16, // in 512-byte sectors
+    /*1e*/ unused_1e: [u8; 94],
+    /*7c*/ pub(crate) embedded_signature: U16, // of the volume within, 0 if none
+    /*7e*/ pub(crate) embedded_start_block: U16,
+    /*80*/ pub(crate) embedded_block_count: U16,
+}
+const _: () = assert!(size_of::<MasterDirectoryBlockRaw>() == 0x82);
+
+impl MasterDirectoryBlockRaw {
+    /// The bytes of the HFS Plus volume within, if there is one.
+    pub(crate) fn embedded(&self) -> Option<std::ops::Range<u64>> {
+        let signature = self.embedded_signature.get();
+        if self.signature != SIGNATURE_HFS || !matches!(signature, SIGNATURE_HFS_PLUS | SIGNATURE_HFSX) {
+            return None;
+        }
+        let block = u64::from(self.allocation_block_size.get());
+        let start = u64::from(self.first_allocation_block.get()) * 512 + u64::from(self.embedded_start_block.get()) * block;
+        Some(start..start + u64::from(self.embedded_block_count.get()) * block)
+    }
+}
