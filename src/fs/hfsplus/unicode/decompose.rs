@@ -29,7 +29,7 @@ fn push_hangul(syllable: u16, out: &mut Vec<U16>) {
     let index = syllable - HANGUL.start();
     out.push((0x1100 + index / 588).into());
     out.push((0x1161 + index % 588 / 28).into());
-    if index % 28 != 0 {
+    if !index.is_multiple_of(28) {
         out.push((0x11A7 + index % 28).into());
     }
 }
