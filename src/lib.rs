@@ -20,7 +20,7 @@ pub mod fs;
 pub mod open;
 pub mod ops;
 pub mod partition;
-mod platform;
+pub mod platform;
 pub mod progress;
 pub mod size;
 pub mod store;

@@ -1,1 +1,131 @@
-//! What differs between operating systems.
+//! What differs between operating systems: one file for each, with the same functions.
+//!
+//! What all of them share is here. [`on_battery`], [`mounts`] and [`raise_file_limit`] are for front ends, the rest is
+//! for the local store. The macOS half was written from Apple's manual pages and never ran on a Mac.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(any(target_os = "macos", test))]
+mod macos_text;
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::{FlockOperation, SeekFrom};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+#[cfg(target_os = "linux")]
+use linux as host;
+#[cfg(target_os = "macos")]
+use macos as host;
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
+
+pub(crate) use host::{clone_file, copy_range, lock_holder, make_durable, punch_hole};
+
+/// A place where a file system is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The folder it is mounted on.
+    pub path: PathBuf,
+    /// What is mounted: a device, a server, or a word of the file system's own.
+    pub source: String,
+    /// The file system's name (`ext4`, `apfs`).
+    pub kind: String,
+}
+
+/// Whether the machine runs on its battery. `None` where the host does not tell.
+pub fn on_battery() -> Option<bool> {
+    host::on_battery()
+}
+
+/// The file systems mounted now, in the order the host lists them.
+pub fn mounts() -> io::Result<Vec<Mount>> {
+    host::mounts()
+}
+
+/// Asks for `wanted` open files at once; returns how many the process may have now, which can be fewer.
+pub fn raise_file_limit(wanted: u64) -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
+    if enough(now.current) {
+        return now.current.unwrap_or(u64::MAX);
+    }
+    let current = if enough(now.maximum) { Some(wanted) } else { now.maximum };
+    match setrlimit(Resource::Nofile, Rlimit { current, maximum: now.maximum }) {
+        Ok(()) => current.unwrap_or(u64::MAX),
+        Err(_) => now.current.unwrap_or(u64::MAX),
+    }
+}
+
+/// Takes the lock of an open file without waiting. `false`: somebody else has it.
+pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
+    let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+    loop {
+        match rustix::fs::flock(file, how) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Where the next stored byte at or after `offset` is; `None` if only a hole follows.
+pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Where the next hole at or after `offset` begins; the end of the file counts as one.
+pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::Hole(offset))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(mounts().unwrap().iter().any(|mount| mount.path.as_os_str() == "/"));
+    }
+
+    #[test]
+    fn a_limit_is_raised_no_further_than_allowed() {
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        let got = raise_file_limit(most.min(1 << 20));
+        assert!(got <= most);
+        assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), got);
+        assert_eq!(raise_file_limit(1), got, "a limit is never lowered");
+    }
+
+    #[test]
+    fn a_lock_shuts_out_other_descriptions() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let (one, two) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+        assert!(try_lock(&one, true).unwrap());
+        assert!(!try_lock(&two, false).unwrap());
+        drop(one);
+        assert!(try_lock(&two, false).unwrap());
+    }
+
+    #[test]
+    fn holes_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(next_data(&file, 0).unwrap(), None);
+        assert_eq!(next_hole(&file, 0).unwrap(), 0);
+    }
+}

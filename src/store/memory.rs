@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Guard, Lock, Meta, Open, Put, Store, check_name};
+use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
 
@@ -62,8 +62,9 @@ impl Store for MemoryStore {
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
-        let bytes = self.files().get(from).ok_or_else(|| Error::not_found(LAYER, from))?.to_vec();
-        self.files().insert(to.to_owned(), Arc::new(Memory::from(bytes)));
+        let mut files = self.files();
+        let bytes = files.get(from).ok_or_else(|| Error::not_found(LAYER, from))?.to_vec();
+        files.insert(to.to_owned(), Arc::new(Memory::from(bytes)));
         Ok(())
     }
 
@@ -81,14 +82,9 @@ impl Store for MemoryStore {
         Ok(self.files().remove(name).is_some())
     }
 
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, Meta) -> Result<()>) -> Result<()> {
-        let found: Vec<_> = self
-            .files()
-            .iter()
-            .filter(|(name, _)| name.starts_with(prefix))
-            .map(|(name, file)| (name.clone(), meta(file)))
-            .collect();
-        found.iter().try_for_each(|(name, meta)| each(name, *meta))
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        let found: Vec<String> = self.files().keys().filter(|name| name.starts_with(prefix)).cloned().collect();
+        found.iter().try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
     }
 
     fn sync(&self) -> Result<()> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
+pub use local::{Local, LocalFile};
 pub use memory::MemoryStore;
 
 /// A folder of devices.
@@ -41,8 +42,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn remove(&self, name: &str) -> Result<bool>;
 
     /// Calls `each` for every file whose name begins with `prefix`, in any order, folders walked through. An error
-    /// from `each` stops the walk and is returned.
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, Meta) -> Result<()>) -> Result<()>;
+    /// from `each` stops the walk and is returned. Files that come or go meanwhile may be met or not.
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()>;
 
     /// Makes the names made, moved and removed so far durable.
     fn sync(&self) -> Result<()>;
@@ -73,6 +74,31 @@ pub enum Put {
     Replace,
     /// Leaves it and says so.
     IfAbsent,
+}
+
+/// A file met by [`Store::list`]. Its [`Meta`] is asked for on demand: a count of a million names asks nothing.
+pub struct Entry<'a> {
+    /// Its name within the store.
+    pub name: &'a str,
+    meta: &'a dyn Fn() -> Result<Option<Meta>>,
+}
+
+impl<'a> Entry<'a> {
+    /// A file called `name`, about which `meta` tells more.
+    pub fn new(name: &'a str, meta: &'a dyn Fn() -> Result<Option<Meta>>) -> Self {
+        Self { name, meta }
+    }
+
+    /// What is known of it. `None`: it has gone meanwhile.
+    pub fn meta(&self) -> Result<Option<Meta>> {
+        (self.meta)()
+    }
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What is known of a name.

@@ -1,0 +1,170 @@
+//! Linux.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Mount;
+
+/// Makes the contents and length of a file, or the names in a folder, durable.
+pub(crate) fn make_durable(file: &File) -> io::Result<()> {
+    // fdatasync leaves out nothing that reading the bytes back needs: the length and the block map are written too.
+    file.sync_data()
+}
+
+/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system cannot.
+pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool> {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    loop {
+        match rustix::fs::fallocate(file, mode, offset, len) {
+            Ok(()) => return Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
+pub(crate) fn clone_file(from: &File, folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<File>> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))?);
+    // Which errors mean "cannot" differs by file system; a copy of the bytes tells the real ones soon enough.
+    if rustix::fs::ioctl_ficlone(&to, from).is_ok() {
+        return Ok(Some(to));
+    }
+    rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+    Ok(None)
+}
+
+/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how many were.
+pub(crate) fn copy_range(from: &File, to: &File, offset: u64, len: u64) -> io::Result<u64> {
+    let (mut here, mut there) = (offset, offset);
+    let most = usize::try_from(len).unwrap_or(usize::MAX).min(1 << 30);
+    Ok(rustix::fs::copy_file_range(from, Some(&mut here), to, Some(&mut there), most)? as u64)
+}
+
+/// Who holds the lock of a file: a process, as far as the kernel shows it to us.
+pub(crate) fn lock_holder(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let device = meta.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let place = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let process = locks.lines().find_map(|line| holder_in(line, &place))?;
+    if process == std::process::id() {
+        return Some("this process".to_owned());
+    }
+    match fs::read_to_string(format!("/proc/{process}/comm")) {
+        Ok(name) => Some(format!("process {process} ({})", name.trim_end())),
+        Err(_) => Some(format!("process {process}")),
+    }
+}
+
+/// The process in a line of `/proc/locks` (`1: FLOCK  ADVISORY  WRITE 708 08:01:131 0 EOF`) that is about `place`.
+fn holder_in(line: &str, place: &str) -> Option<u32> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    match fields[..] {
+        [_, "FLOCK", _, _, process, at, ..] if at == place => process.parse().ok(),
+        _ => None,
+    }
+}
+
+pub(super) fn on_battery() -> Option<bool> {
+    on_battery_by(Path::new("/sys/class/power_supply"))
+}
+
+/// Any mains or USB supply that is online decides; else a system battery that is being emptied.
+fn on_battery_by(folder: &Path) -> Option<bool> {
+    let mut emptying = false;
+    for supply in fs::read_dir(folder).ok()?.flatten() {
+        let read = |name: &str| fs::read_to_string(supply.path().join(name)).unwrap_or_default();
+        let is = |name: &str, value: &str| read(name).trim_end() == value;
+        if is("scope", "Device") {
+            continue; // a mouse, not the machine
+        }
+        if is("type", "Battery") {
+            emptying |= is("status", "Discharging");
+        } else if is("online", "1") {
+            return Some(false);
+        }
+    }
+    Some(emptying)
+}
+
+pub(super) fn mounts() -> io::Result<Vec<Mount>> {
+    Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(mount_in).collect())
+}
+
+/// One line of `/proc/self/mountinfo`: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw`.
+fn mount_in(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let path = fields.by_ref().nth(4)?;
+    fields.by_ref().find(|field| *field == b"-")?;
+    let (kind, source) = (fields.next()?, fields.next()?);
+    let text = |bytes| String::from_utf8_lossy(&unescape(bytes)).into_owned();
+    Some(Mount { path: PathBuf::from(std::ffi::OsString::from_vec(unescape(path))), source: text(source), kind: text(kind) })
+}
+
+/// Undoes the kernel's `\040` for blanks, tabs, line ends and backslashes.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        let octal = tail.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(value) => {
+                out.push(value);
+                rest = &tail[3..];
+            }
+            None => out.push(byte),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_names_its_holder() {
+        let line = "17: FLOCK  ADVISORY  WRITE 708 08:01:131 0 EOF";
+        assert_eq!(holder_in(line, "08:01:131"), Some(708));
+        assert_eq!(holder_in(line, "08:01:13"), None);
+        assert_eq!(holder_in("2: POSIX  ADVISORY  WRITE 708 08:01:131 0 EOF", "08:01:131"), None);
+    }
+
+    #[test]
+    fn mount_lines_are_unescaped() {
+        let mount = mount_in(br"36 35 98:0 / /mnt/my\040disk rw,noatime shared:1 master:2 - ext4 /dev/sd\134a rw").unwrap();
+        let expected = Mount { path: "/mnt/my disk".into(), source: r"/dev/sd\a".into(), kind: "ext4".into() };
+        assert_eq!(mount, expected);
+        assert_eq!(mount_in(b""), None);
+    }
+
+    #[test]
+    fn batteries_of_peripherals_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let supply = |name: &str, facts: &[(&str, &str)]| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(&path).unwrap();
+            facts.iter().for_each(|(key, value)| fs::write(path.join(key), format!("{value}\n")).unwrap());
+        };
+        assert_eq!(on_battery_by(&folder.path().join("absent")), None);
+        assert_eq!(on_battery_by(folder.path()), Some(false));
+        supply("mouse", &[("type", "Battery"), ("status", "Discharging"), ("scope", "Device")]);
+        assert_eq!(on_battery_by(folder.path()), Some(false));
+        supply("BAT0", &[("type", "Battery"), ("status", "Discharging")]);
+        assert_eq!(on_battery_by(folder.path()), Some(true));
+        supply("AC", &[("type", "Mains"), ("online", "1")]);
+        assert_eq!(on_battery_by(folder.path()), Some(false));
+    }
+}

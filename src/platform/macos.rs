@@ -1,0 +1,59 @@
+//! macOS. Written from the manual pages; never ran on a Mac.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::process::Command;
+
+use rustix::fs::{CloneFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Mount, macos_text};
+
+/// Makes the contents and length of a file, or the names in a folder, durable.
+pub(crate) fn make_durable(file: &File) -> io::Result<()> {
+    // fsync stops at the drive's cache here; F_FULLFSYNC empties that too. Network file systems know only fsync.
+    match rustix::fs::fcntl_fullfsync(file) {
+        Ok(()) => Ok(()),
+        Err(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => Ok(rustix::fs::fsync(file)?),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system cannot.
+///
+/// Always `false`: F_PUNCHHOLE takes a structure by pointer and no safe binding of it exists.
+pub(crate) fn punch_hole(_file: &File, _offset: u64, _len: u64) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
+pub(crate) fn clone_file(from: &File, folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<File>> {
+    if rustix::fs::fclonefileat(from, folder, name, CloneFlags::empty()).is_err() {
+        return Ok(None);
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(Some(File::from(rustix::fs::openat(folder, name, flags, Mode::empty())?)))
+}
+
+/// Copies up to `len` bytes between the same offsets of two files inside the kernel; returns how many were.
+///
+/// Always refused: macOS has no such call for parts of files.
+pub(crate) fn copy_range(_from: &File, _to: &File, _offset: u64, _len: u64) -> io::Result<u64> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Who holds the lock of a file: macOS does not say.
+pub(crate) fn lock_holder(_file: &File) -> Option<String> {
+    None
+}
+
+pub(super) fn on_battery() -> Option<bool> {
+    let output = Command::new("/usr/bin/pmset").args(["-g", "batt"]).output().ok()?;
+    macos_text::on_battery(&String::from_utf8_lossy(&output.stdout))
+}
+
+pub(super) fn mounts() -> io::Result<Vec<Mount>> {
+    let output = Command::new("/sbin/mount").output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(macos_text::mount).collect())
+}

@@ -1,0 +1,56 @@
+//! An independent copy of a file: by reference, else inside the kernel, else through a buffer. Holes stay holes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::platform;
+
+/// Bytes copied at a time where the kernel does not do it.
+const PIECE: usize = 1 << 20;
+
+/// Makes `name`, which must not exist, a copy of `from`. It is durable but for its name.
+pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
+    if let Some(clone) = platform::clone_file(from, folder.as_fd(), name)? {
+        return platform::make_durable(&clone);
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))?);
+    let len = from.metadata()?.len();
+    to.set_len(len)?;
+    let mut at = 0;
+    while let Some(start) = next_data(from, at)?.filter(|start| *start < len) {
+        at = next_hole(from, start).unwrap_or(len).clamp(start + 1, len);
+        copy_bytes(from, &to, start, at)?;
+    }
+    platform::make_durable(&to)
+}
+
+/// Where data begins; a host that cannot tell has data everywhere.
+fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    platform::next_data(file, at).or(Ok(Some(at)))
+}
+
+fn next_hole(file: &File, at: u64) -> io::Result<u64> {
+    platform::next_hole(file, at)
+}
+
+fn copy_bytes(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
+    while at < end {
+        match platform::copy_range(from, to, at, end - at) {
+            Ok(copied) if copied > 0 => at += copied,
+            _ => break, // whatever the reason, reading and writing meets it too or is free of it
+        }
+    }
+    let mut buf = vec![0; PIECE.min((end - at) as usize)];
+    while at < end {
+        let piece = buf.len().min((end - at) as usize);
+        from.read_exact_at(&mut buf[..piece], at)?;
+        to.write_all_at(&buf[..piece], at)?;
+        at += piece as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,434 @@
+//! A file of the host as a device.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::platform;
+use crate::store::Open;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "file";
+
+/// Zeros are written in pieces of this size where the host cannot punch.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// A regular file (or a disk) of the host.
+///
+/// Its length is asked once: whoever opens it holds the lock that keeps others from changing it.
+#[derive(Debug)]
+pub struct LocalFile {
+    file: Arc<File>,
+    path: PathBuf,
+    access: Access,
+    /// The host's block: what a punched range must cover to free storage.
+    grain: u64,
+    fixed_len: bool,
+    len: AtomicU64,
+    /// Held shared by every request, exclusively while bytes are cut off.
+    in_flight: RwLock<()>,
+    /// One change of the length at a time.
+    resizing: Mutex<()>,
+    /// One flush at a time: the second must not return before the first has made its writes durable.
+    flushing: Mutex<()>,
+    /// Something changed since the last flush began.
+    dirty: AtomicBool,
+    /// A flush failed; what is on the disk is not known.
+    lost: AtomicBool,
+    /// Set once the host has refused to punch.
+    cannot_punch: AtomicBool,
+    loans: Loans,
+}
+
+impl LocalFile {
+    /// Opens the file at `path`, symbolic links followed. `None` as for [`Store::open`](crate::store::Store::open).
+    pub fn open(path: impl AsRef<Path>, how: Open) -> Result<Option<Self>> {
+        let path = path.as_ref();
+        Self::open_at(CWD, path, how, OFlags::empty(), path.to_owned())
+    }
+
+    /// Opens `name` in `folder`; `path` is what errors call it.
+    pub(super) fn open_at(
+        folder: impl rustix::fd::AsFd,
+        name: impl rustix::path::Arg,
+        how: Open,
+        more: OFlags,
+        path: PathBuf,
+    ) -> Result<Option<Self>> {
+        let (flags, access) = match how {
+            Open::Read => (OFlags::RDONLY, Access::ReadOnly),
+            Open::Write => (OFlags::RDWR, Access::ReadWrite),
+            Open::Create => (OFlags::RDWR | OFlags::CREATE, Access::ReadWrite),
+            Open::CreateNew => (OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Access::ReadWrite),
+        };
+        // NONBLOCK: the open of a pipe would wait for its other end. Files and disks do not heed it.
+        let flags = flags | more | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        match rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666)) {
+            Ok(file) => Self::new(File::from(file), access, path).map(Some),
+            Err(Errno::NOENT) if matches!(how, Open::Read | Open::Write) => Ok(None),
+            Err(Errno::EXIST) if how == Open::CreateNew => Ok(None),
+            Err(Errno::LOOP) => {
+                Err(Error::new(Kind::Unsupported, LAYER, "is a symbolic link, which is not followed").in_file(path))
+            }
+            Err(errno) => Err(Error::io(LAYER, "open", errno).in_file(path)),
+        }
+    }
+
+    fn new(file: File, access: Access, path: PathBuf) -> Result<Self> {
+        let failed = |source: io::Error| Error::io(LAYER, "read its length", source).in_file(&path);
+        let meta = file.metadata().map_err(failed)?;
+        let kind = meta.file_type();
+        let len = if kind.is_file() {
+            meta.len()
+        } else if kind.is_block_device() {
+            rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?
+        } else {
+            let what = if kind.is_dir() { "a folder" } else { "a special file" };
+            return Err(
+                Error::new(Kind::Unsupported, LAYER, format!("is {what}, expected a regular file or a disk")).in_file(path)
+            );
+        };
+        Ok(Self {
+            file: Arc::new(file),
+            path,
+            access,
+            grain: grain(meta.blksize()),
+            fixed_len: !kind.is_file(),
+            len: AtomicU64::new(len),
+            in_flight: RwLock::default(),
+            resizing: Mutex::default(),
+            flushing: Mutex::default(),
+            dirty: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            cannot_punch: AtomicBool::new(false),
+            loans: Loans::default(),
+        })
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Lets a request in: while the guard lives, the range stays within the file.
+    fn enter(&self, offset: u64, length: u64) -> Result<RwLockReadGuard<'_, ()>> {
+        let guard = self.in_flight.read().unwrap_or_else(PoisonError::into_inner);
+        self.info().check(LAYER, offset, length).map_err(|error| error.in_file(&self.path))?;
+        Ok(guard)
+    }
+
+    fn check_range(&self, range: &Range<u64>) -> Result<()> {
+        self.info().check_range(LAYER, range).map_err(|error| error.in_file(&self.path))
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Err(Error::read_only(LAYER).in_file(&self.path));
+        }
+        if self.lost.load(Ordering::Acquire) {
+            let refused = "an earlier flush failed and what it lost is not known; open it anew to change it";
+            return Err(Error::new(Kind::Io, LAYER, refused).in_file(&self.path));
+        }
+        Ok(())
+    }
+
+    /// Takes note of a change after it was made, also of one that failed halfway.
+    fn changed(&self) {
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    fn failed(&self, doing: &'static str, offset: u64, source: io::Error) -> Error {
+        let error = match source.kind() {
+            io::ErrorKind::UnexpectedEof => Error::new(Kind::Conflict, LAYER, "became shorter while it was open"),
+            _ => Error::io(LAYER, doing, source),
+        };
+        error.at(offset).in_file(&self.path)
+    }
+
+    /// Punches `range`, which is not empty. `false`: the host cannot.
+    fn punch(&self, range: &Range<u64>) -> Result<bool> {
+        if self.cannot_punch.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let punched = platform::punch_hole(&self.file, range.start, range.end - range.start);
+        self.changed();
+        let punched = punched.map_err(|source| self.failed("punch a hole", range.start, source))?;
+        if !punched {
+            self.cannot_punch.store(true, Ordering::Relaxed);
+        }
+        Ok(punched)
+    }
+
+    /// The whole blocks of the host within `range`; the last one of the file may be a part.
+    fn whole_blocks(&self, range: Range<u64>) -> Range<u64> {
+        let end = if range.end == self.info().len { range.end } else { range.end - range.end % self.grain };
+        range.start.next_multiple_of(self.grain)..end
+    }
+
+    /// Writes zeros over what is stored in `range`; host holes are zeros already.
+    fn write_zeros(&self, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let extent = self.extent_in(at..range.end)?;
+            let end = at + extent.len;
+            while at < end && extent.kind == ExtentKind::Data {
+                let piece = (end - at).min(ZEROS.len() as u64);
+                let written = self.file.write_all_at(&ZEROS[..piece as usize], at);
+                self.changed();
+                written.map_err(|source| self.failed("write zeros", at, source))?;
+                at += piece;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn extent_in(&self, range: Range<u64>) -> Result<Extent> {
+        let to = |end: u64| end.clamp(range.start, range.end) - range.start;
+        let rest = |kind| Ok(Extent { kind, len: range.end - range.start });
+        match platform::next_data(&self.file, range.start) {
+            Ok(None) => rest(ExtentKind::Zero),
+            Ok(Some(data)) if data > range.start => Ok(Extent { kind: ExtentKind::Zero, len: to(data) }),
+            Ok(Some(_)) => match platform::next_hole(&self.file, range.start) {
+                Ok(hole) if hole > range.start => Ok(Extent { kind: ExtentKind::Data, len: to(hole) }),
+                _ => rest(ExtentKind::Data),
+            },
+            // A host that cannot tell: everything may be data.
+            Err(source) if !matches!(source.raw_os_error(), Some(code) if code == Errno::IO.raw_os_error()) => {
+                rest(ExtentKind::Data)
+            }
+            Err(source) => Err(self.failed("look for data", range.start, source)),
+        }
+    }
+
+    fn cut(&self, len: u64) -> Result<()> {
+        // The new length counts first: it shuts out new requests and loans, so that the old ones come to an end.
+        let old = self.len.swap(len, Ordering::SeqCst);
+        self.loans.wait_until_none_beyond(len);
+        let _alone = self.in_flight.write().unwrap_or_else(PoisonError::into_inner);
+        let done = self.file.set_len(len);
+        self.changed();
+        done.map_err(|source| {
+            self.len.store(old, Ordering::SeqCst);
+            self.failed("cut", len, source)
+        })
+    }
+
+    fn grow(&self, len: u64) -> Result<()> {
+        let done = self.file.set_len(len);
+        self.changed();
+        done.map_err(|source| self.failed("grow", len, source))?;
+        self.len.store(len, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl BlockDevice for LocalFile {
+    fn info(&self) -> Info {
+        let len = self.len.load(Ordering::SeqCst);
+        Info { len, block: 512, write: 1, discard: self.grain, access: self.access }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let _in_flight = self.enter(offset, buf.len() as u64)?;
+        self.file.read_exact_at(buf, offset).map_err(|source| self.failed("read", offset, source))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.check_changeable()?;
+        let _in_flight = self.enter(offset, buf.len() as u64)?;
+        let written = self.file.write_all_at(buf, offset);
+        self.changed();
+        written.map_err(|source| self.failed("write", offset, source))
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.check_changeable()?;
+        self.check_range(&range)?;
+        let _in_flight = self.enter(range.start, range.end - range.start)?;
+        let range = match leave {
+            Leave::Zeros => range, // the host writes zeros where a hole begins or ends within a block
+            Leave::Any => self.whole_blocks(range),
+        };
+        if range.is_empty() || self.punch(&range)? || leave == Leave::Any {
+            return Ok(());
+        }
+        self.write_zeros(range)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.check_range(&range)?;
+        let _in_flight = self.enter(range.start, range.end - range.start)?;
+        self.extent_in(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_changeable()?;
+        if !self.dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        platform::make_durable(&self.file).map_err(|source| {
+            self.lost.store(true, Ordering::Release);
+            Error::io(LAYER, "flush", source).in_file(&self.path)
+        })
+    }
+
+    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+        self.check_changeable()?;
+        if self.fixed_len {
+            return Err(Error::new(Kind::Unsupported, LAYER, "a disk has a fixed length").in_file(&self.path));
+        }
+        let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.len.load(Ordering::SeqCst) {
+            now if len < now => self.cut(len),
+            now if len > now => self.grow(len),
+            _ => Ok(()),
+        }
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>> {
+        let Some(loan) = self.loans.take(&range, || self.check_range(&range))? else { return Ok(None) };
+        Ok(Some(Lent::new(self.file.clone(), range.start, range.end - range.start).holding(loan)))
+    }
+}
+
+/// The host's block size, made sane.
+fn grain(blksize: u64) -> u64 {
+    if blksize.is_power_of_two() { blksize.clamp(512, 1 << 20) } else { 4096 }
+}
+
+/// How far the loans given out reach. A count would not do: a cut waits only for what reaches past its place.
+#[derive(Debug, Default)]
+struct Loans {
+    ends: Mutex<Vec<u64>>,
+    returned: Condvar,
+}
+
+impl Loans {
+    fn ends(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made under the lock, so
+    /// that a cut either sees the loan or is seen by the check.
+    fn take(&self, range: &Range<u64>, check: impl FnOnce() -> Result<()>) -> Result<Option<Loan<'_>>> {
+        let mut ends = self.ends();
+        check()?;
+        if range.is_empty() {
+            return Ok(None);
+        }
+        ends.push(range.end);
+        Ok(Some(Loan { loans: self, end: range.end }))
+    }
+
+    fn wait_until_none_beyond(&self, len: u64) {
+        let beyond = |ends: &mut Vec<u64>| ends.iter().any(|end| *end > len);
+        drop(self.returned.wait_while(self.ends(), beyond).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+struct Loan<'a> {
+    loans: &'a Loans,
+    end: u64,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let mut ends = self.loans.ends();
+        if let Some(index) = ends.iter().position(|end| *end == self.end) {
+            ends.swap_remove(index);
+        }
+        self.loans.returned.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::BlockDeviceExt;
+
+    fn scratch(len: u64) -> (tempfile::TempDir, LocalFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = LocalFile::open(folder.path().join("disk.img"), Open::CreateNew).unwrap().unwrap();
+        file.set_len(len, Leave::Zeros).unwrap();
+        (folder, file)
+    }
+
+    #[test]
+    fn holes_of_the_host_are_zeros() {
+        let (_folder, file) = scratch(1 << 20);
+        file.write_at(512 << 10, &[1; 4096]).unwrap();
+        let kinds: Vec<_> = file.extents(0..1 << 20).map(|extent| extent.unwrap().1).collect();
+        assert_eq!(kinds, [ExtentKind::Zero, ExtentKind::Data, ExtentKind::Zero]);
+        file.discard(0..1 << 20, Leave::Any).unwrap();
+        assert_eq!(file.extent_at(0..1 << 20).unwrap(), Extent { kind: ExtentKind::Zero, len: 1 << 20 });
+    }
+
+    #[test]
+    fn a_host_that_cannot_punch_writes_zeros() {
+        let (_folder, file) = scratch(300 << 10);
+        file.write_at(0, &vec![1; 300 << 10]).unwrap();
+        file.cannot_punch.store(true, Ordering::Relaxed);
+        file.discard(1..299 << 10, Leave::Zeros).unwrap();
+        let bytes = file.read_vec(0, 300 << 10).unwrap();
+        assert!(bytes[0] == 1 && bytes[1..299 << 10].iter().all(|byte| *byte == 0));
+        assert!(bytes[299 << 10..].iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn after_a_lost_flush_only_reads_go_on() {
+        let (_folder, file) = scratch(4096);
+        file.lost.store(true, Ordering::Relaxed);
+        assert!(file.read_vec(0, 4096).is_ok());
+        let refused =
+            [file.write_at(0, b"x"), file.discard(0..4096, Leave::Zeros), file.set_len(8192, Leave::Zeros), file.flush()];
+        assert!(refused.iter().all(|result| result.as_ref().unwrap_err().kind() == Kind::Io));
+    }
+
+    #[test]
+    fn a_cut_waits_for_loans_beyond_it() {
+        let (_folder, file) = scratch(8192);
+        let (near, far) = (file.lend(0..4096).unwrap().unwrap(), file.lend(0..8192).unwrap().unwrap());
+        std::thread::scope(|scope| {
+            let cut = scope.spawn(|| file.set_len(4096, Leave::Zeros));
+            while file.info().len != 4096 {
+                std::thread::yield_now();
+            }
+            assert_eq!(far.file.metadata().unwrap().len(), 8192, "cut under a loan");
+            assert_eq!(file.lend(0..8192).unwrap_err().kind(), Kind::OutOfRange);
+            drop(far);
+            cut.join().unwrap().unwrap();
+        });
+        assert_eq!(near.file.metadata().unwrap().len(), 4096);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = LocalFile::open(folder.path(), Open::Read).unwrap_err();
+        assert!(error.to_string().contains("is a folder"), "{error}");
+        assert!(LocalFile::open(folder.path().join("none"), Open::Read).unwrap().is_none());
+        assert_eq!(LocalFile::open("/dev/null", Open::Read).unwrap_err().kind(), Kind::Unsupported);
+    }
+
+    #[test]
+    fn a_file_cut_by_another_is_a_conflict() {
+        let (folder, file) = scratch(8192);
+        File::options().write(true).open(folder.path().join("disk.img")).unwrap().set_len(100).unwrap();
+        let error = file.read_vec(0, 8192).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict);
+        assert!(error.file().unwrap().ends_with("disk.img"));
+    }
+}

@@ -1,0 +1,144 @@
+//! From names to open folders, and which of them have changed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::platform;
+
+/// How many folders stay open. A bundle has three; a tree of thousands must not use up the descriptors.
+const KEPT_OPEN: usize = 16;
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The folders of a store, opened one part at a time so that no symbolic link leads out of it.
+#[derive(Debug)]
+pub(super) struct Folders {
+    root: PathBuf,
+    open: Mutex<HashMap<String, Arc<File>>>,
+    changed: Mutex<Changed>,
+    syncing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Changed {
+    folders: BTreeSet<String>,
+    /// The root was made here, so its own name is new.
+    root_made: bool,
+    /// A sync failed: which names are durable is no longer known.
+    lost: bool,
+}
+
+impl Folders {
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, open: Mutex::default(), changed: Mutex::default(), syncing: Mutex::default() }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Opens the folder called `name` (the root is ""). `None`: it does not exist.
+    pub(super) fn get(&self, name: &str) -> io::Result<Option<Arc<File>>> {
+        if let Some(folder) = self.cache().get(name) {
+            return Ok(Some(folder.clone()));
+        }
+        let opened = if name.is_empty() {
+            rustix::fs::openat(CWD, &self.root, FOLDER, Mode::empty())
+        } else {
+            let (parent, last) = split(name);
+            let Some(parent) = self.get(parent)? else { return Ok(None) };
+            rustix::fs::openat(&*parent, last, FOLDER | OFlags::NOFOLLOW, Mode::empty())
+        };
+        match opened {
+            Ok(folder) => Ok(Some(self.keep(name, File::from(folder)))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Opens the folder called `name`, made with all above it if missing.
+    pub(super) fn make(&self, name: &str) -> io::Result<Arc<File>> {
+        if let Some(folder) = self.get(name)? {
+            return Ok(folder);
+        }
+        if name.is_empty() {
+            std::fs::create_dir_all(&self.root)?;
+            self.changed().root_made = true;
+        } else {
+            let (parent, last) = split(name);
+            match rustix::fs::mkdirat(&*self.make(parent)?, last, Mode::from_raw_mode(0o777)) {
+                Ok(()) => self.mark(parent),
+                Err(Errno::EXIST) => {} // another thread was faster
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.get(name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Notes that names in `folder` have changed. To be called after the change: a sync that runs meanwhile must not
+    /// take the note and miss the change.
+    pub(super) fn mark(&self, folder: &str) {
+        let mut changed = self.changed();
+        if !changed.folders.contains(folder) {
+            changed.folders.insert(folder.to_owned());
+        }
+    }
+
+    /// Whether an earlier sync failed.
+    pub(super) fn lost(&self) -> bool {
+        self.changed().lost
+    }
+
+    /// Makes all changed names durable. Whoever comes second waits for the first, whose folders are his too.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (folders, root_made) = {
+            let mut changed = self.changed();
+            (std::mem::take(&mut changed.folders), std::mem::take(&mut changed.root_made))
+        };
+        let done = self.sync_each(&folders, root_made);
+        self.changed().lost |= done.is_err();
+        done
+    }
+
+    fn sync_each(&self, folders: &BTreeSet<String>, root_made: bool) -> io::Result<()> {
+        for folder in folders {
+            if let Some(folder) = self.get(folder)? {
+                platform::make_durable(&folder)?;
+            }
+        }
+        if root_made {
+            let above = self.root.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            platform::make_durable(&File::open(above)?)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&self, name: &str, folder: File) -> Arc<File> {
+        let folder = Arc::new(folder);
+        let mut cache = self.cache();
+        if cache.len() < KEPT_OPEN {
+            cache.insert(name.to_owned(), folder.clone());
+        }
+        folder
+    }
+
+    fn cache(&self) -> MutexGuard<'_, HashMap<String, Arc<File>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) -> MutexGuard<'_, Changed> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The folder of a name, and its last part.
+pub(super) fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}

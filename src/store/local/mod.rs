@@ -1,0 +1,416 @@
+//! A folder of the host.
+//!
+//! Below the folder itself no symbolic link is followed: an image from a stranger cannot make us read or change what
+//! is outside of it.
+
+mod copy;
+mod file;
+mod folders;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result, platform};
+use folders::{Folders, split};
+
+pub use file::LocalFile;
+
+const LAYER: &str = "folder";
+
+/// Files that are not finished yet; what a crash leaves of them is not listed.
+const UNFINISHED: &str = ".bandsaw-new-";
+
+/// How deep `list` walks. Bundles have two levels.
+const DEPTH: usize = 64;
+
+/// A folder of the host as a store. It need not exist until something is made in it.
+#[derive(Debug)]
+pub struct Local {
+    folders: Folders,
+}
+
+impl Local {
+    /// The store of what is in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folders: Folders::new(folder.into()) }
+    }
+
+    /// Where `name` is on the host, for messages.
+    fn path(&self, name: &str) -> PathBuf {
+        self.folders.root().join(name)
+    }
+
+    fn failed(&self, doing: &'static str, name: &str, source: impl Into<io::Error>) -> Error {
+        Error::io(LAYER, doing, source).in_file(self.path(name))
+    }
+
+    /// The open folder of a name, and the name within it. `None`: there is no such folder.
+    fn place<'a>(&self, name: &'a str) -> Result<Option<(Arc<File>, &'a str)>> {
+        check_name(name)?;
+        let (folder, last) = split(name);
+        let open = self.folders.get(folder).map_err(|source| self.failed("open", folder, source))?;
+        Ok(open.map(|open| (open, last)))
+    }
+
+    /// The same, with the folder made if missing.
+    fn make_place<'a>(&self, name: &'a str) -> Result<(Arc<File>, &'a str)> {
+        check_name(name)?;
+        let (folder, last) = split(name);
+        let open = self.folders.make(folder).map_err(|source| self.failed("make", folder, source))?;
+        Ok((open, last))
+    }
+
+    fn check_changeable(&self, name: &str) -> Result<()> {
+        if self.folders.lost() {
+            let refused = "an earlier sync failed and which names it lost is not known; open it anew to change it";
+            return Err(Error::new(Kind::Io, LAYER, refused).in_file(self.path(name)));
+        }
+        Ok(())
+    }
+
+    fn mark(&self, name: &str) {
+        self.folders.mark(split(name).0);
+    }
+
+    /// Puts a file that `fill` makes under an unused name to its place. `false`: the place is taken.
+    fn finish(&self, name: &str, cond: Put, fill: impl FnOnce(&File, &str) -> io::Result<()>) -> Result<bool> {
+        self.check_changeable(name)?;
+        let (folder, last) = self.make_place(name)?;
+        let new = unfinished_name(&folder).map_err(|source| self.failed("make a new file for", name, source))?;
+        let moved = fill(&folder, &new).and_then(|()| move_new(&folder, &new, last, cond));
+        if !matches!(moved, Ok(true)) {
+            // Best effort: the failure itself is what the caller must hear of.
+            let _ = rustix::fs::unlinkat(&folder, new.as_str(), AtFlags::empty());
+        }
+        self.mark(name);
+        moved.map_err(|source| self.failed("write", name, source))
+    }
+
+    fn walk(&self, folder: &str, start: &str, depth: usize, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        if depth == 0 {
+            return Err(Error::new(Kind::Limit, LAYER, format!("has more than {DEPTH} levels")).in_file(self.path(folder)));
+        }
+        let failed = |source: Errno| self.failed("list", folder, source);
+        let open = self.folders.get(folder).map_err(|source| self.failed("open", folder, source))?;
+        let Some(open) = open else { return Ok(()) };
+        let mut subfolders = Vec::new();
+        for found in Dir::read_from(&*open).map_err(failed)? {
+            let found = found.map_err(failed)?;
+            let Ok(last) = found.file_name().to_str() else { continue }; // not a name of a store
+            if matches!(last, "." | "..") || !last.starts_with(start) || last.starts_with(UNFINISHED) {
+                continue;
+            }
+            let name = if folder.is_empty() { last.to_owned() } else { format!("{folder}/{last}") };
+            match self.kind(&open, last, found.file_type())? {
+                FileType::RegularFile => each(Entry::new(&name, &|| self.stat(&name)))?,
+                FileType::Directory => subfolders.push(name),
+                _ => {}
+            }
+        }
+        subfolders.iter().try_for_each(|name| self.walk(name, "", depth - 1, each))
+    }
+
+    /// The kind of a file, asked for where the listing does not tell.
+    fn kind(&self, folder: &File, last: &str, listed: FileType) -> Result<FileType> {
+        if listed != FileType::Unknown {
+            return Ok(listed);
+        }
+        match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
+            Err(Errno::NOENT) => Ok(FileType::Unknown),
+            Err(errno) => Err(self.failed("look at", last, errno)),
+        }
+    }
+}
+
+impl Store for Local {
+    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let creates = matches!(how, Open::Create | Open::CreateNew);
+        let (folder, last) = if creates {
+            self.check_changeable(name)?;
+            self.make_place(name)?
+        } else {
+            match self.place(name)? {
+                Some(place) => place,
+                None => return Ok(None),
+            }
+        };
+        let file = LocalFile::open_at(&*folder, last, how, OFlags::NOFOLLOW, self.path(name))?;
+        if creates && file.is_some() {
+            self.mark(name);
+        }
+        Ok(file.map(|file| Arc::new(file) as Arc<dyn BlockDevice>))
+    }
+
+    fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
+        self.finish(name, cond, |folder, new| {
+            let mut file = File::from(rustix::fs::openat(folder, new, OFlags::WRONLY | NEW, Mode::from_raw_mode(0o666))?);
+            keep_mode(folder, split(name).1, &file)?;
+            file.write_all(bytes)?;
+            platform::make_durable(&file)
+        })
+    }
+
+    fn stat(&self, name: &str) -> Result<Option<Meta>> {
+        let Some((folder, last)) = self.place(name)? else { return Ok(None) };
+        match rustix::fs::statat(&*folder, last, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(Some(meta(&stat))),
+            Ok(_) | Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failed("look at", name, errno)),
+        }
+    }
+
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        let source = self.place(from)?.map(|(folder, last)| {
+            rustix::fs::openat(&*folder, last, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        });
+        let source = match source {
+            Some(Ok(file)) => File::from(file),
+            None | Some(Err(Errno::NOENT)) => return Err(Error::not_found(LAYER, from).in_file(self.folders.root())),
+            Some(Err(errno)) => return Err(self.failed("open", from, errno)),
+        };
+        self.finish(to, Put::Replace, |folder, new| copy::copy(&source, folder, new)).map(drop)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        self.check_changeable(from)?;
+        let missing = || Error::not_found(LAYER, from).in_file(self.folders.root());
+        let (old, old_last) = self.place(from)?.ok_or_else(missing)?;
+        let (new, new_last) = self.make_place(to)?;
+        match rustix::fs::renameat(&*old, old_last, &*new, new_last) {
+            Ok(()) => {
+                self.mark(from);
+                self.mark(to);
+                Ok(())
+            }
+            Err(Errno::NOENT) => Err(missing()),
+            Err(errno) => Err(self.failed("move", from, errno)),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<bool> {
+        self.check_changeable(name)?;
+        let Some((folder, last)) = self.place(name)? else { return Ok(false) };
+        match rustix::fs::unlinkat(&*folder, last, AtFlags::empty()) {
+            Ok(()) => {
+                self.mark(name);
+                Ok(true)
+            }
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.failed("remove", name, errno)),
+        }
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        let (folder, start) = split(prefix);
+        if !folder.is_empty() {
+            check_name(folder)?;
+        }
+        self.walk(folder, start, DEPTH, each)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_changeable("")?;
+        self.folders.sync().map_err(|source| self.failed("sync", "", source))
+    }
+
+    fn lock(&self, name: &str, mode: Lock) -> Result<Guard> {
+        let (place, flags) = match mode {
+            Lock::Shared => (self.place(name)?, OFlags::RDONLY),
+            Lock::Exclusive => (Some(self.make_place(name)?), OFlags::RDWR | OFlags::CREATE),
+        };
+        let Some((folder, last)) = place else { return Ok(Guard::nothing()) };
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = match rustix::fs::openat(&*folder, last, flags, Mode::from_raw_mode(0o666)) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(Guard::nothing()),
+            Err(errno) => return Err(self.failed("open the lock", name, errno)),
+        };
+        if mode == Lock::Exclusive {
+            self.mark(name);
+        }
+        match platform::try_lock(&file, mode == Lock::Exclusive) {
+            Ok(true) => Ok(Guard::new(file)),
+            Ok(false) => Err(self.in_use(name, &file)),
+            Err(source) => Err(self.failed("lock", name, source)),
+        }
+    }
+}
+
+impl Local {
+    fn in_use(&self, name: &str, file: &File) -> Error {
+        let holder = platform::lock_holder(file).unwrap_or_else(|| "another process".to_owned());
+        Error::new(Kind::Conflict, LAYER, format!("is in use by {holder}")).in_file(self.path(name))
+    }
+}
+
+const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::CLOEXEC);
+
+#[allow(clippy::unnecessary_cast, reason = "the types of these fields differ between machines")]
+fn meta(stat: &Stat) -> Meta {
+    let changed = (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64);
+    // The inode is part of it: a file replaced within one tick of the clock has the same time.
+    let version = changed ^ (stat.st_ino as u64).rotate_left(40);
+    Meta { len: stat.st_size as u64, allocated: stat.st_blocks as u64 * 512, version }
+}
+
+/// Gives `new` the mode of the file it will replace, if there is one.
+fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()> {
+    match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(old) if FileType::from_raw_mode(old.st_mode) == FileType::RegularFile => {
+            Ok(rustix::fs::fchmod(new, Mode::from_raw_mode(old.st_mode & 0o777))?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A name that nothing in `folder` has.
+fn unfinished_name(folder: &File) -> io::Result<String> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let name = format!("{UNFINISHED}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        match rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(name),
+            Ok(_) => {} // left by a crash of a process with our number
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Moves a finished file to its place. `false`: the place is taken and must not be replaced.
+fn move_new(folder: &File, new: &str, to: &str, cond: Put) -> io::Result<bool> {
+    let moved = match cond {
+        Put::Replace => rustix::fs::renameat(folder, new, folder, to),
+        Put::IfAbsent => match rustix::fs::renameat_with(folder, new, folder, to, RenameFlags::NOREPLACE) {
+            // Old kernels and some file systems: a hard link never replaces either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rustix::fs::linkat(folder, new, folder, to, AtFlags::empty())
+                .and_then(|()| rustix::fs::unlinkat(folder, new, AtFlags::empty())),
+            moved => moved,
+        },
+    };
+    match moved {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) if cond == Put::IfAbsent => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDeviceExt, Leave};
+
+    fn local() -> (tempfile::TempDir, Local) {
+        let folder = tempfile::tempdir().unwrap();
+        let local = Local::new(folder.path());
+        (folder, local)
+    }
+
+    fn names(store: &Local, prefix: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut keep = |entry: Entry<'_>| {
+            names.push(entry.name.to_owned());
+            Ok(())
+        };
+        store.list(prefix, &mut keep).unwrap();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_folder_is_made_with_the_first_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/image.sparsebundle");
+        let store = Local::new(&path);
+        assert!(store.open("token", Open::Read).unwrap().is_none());
+        assert!(names(&store, "").is_empty());
+        store.sync().unwrap();
+        assert!(!path.exists());
+        store.put("bands/0", b"abc", Put::Replace).unwrap();
+        store.sync().unwrap();
+        assert_eq!(std::fs::read(path.join("bands/0")).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let (folder, store) = local();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), b"secret").unwrap();
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("bands")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("secret"), folder.path().join("token")).unwrap();
+        assert_eq!(store.open("token", Open::Write).unwrap_err().kind(), Kind::Unsupported);
+        assert!(store.open("bands/secret", Open::Read).is_err());
+        assert!(store.remove("bands/secret").is_err());
+        assert!(store.lock("token", Lock::Exclusive).is_err());
+        assert!(names(&store, "").is_empty());
+        assert!(store.put("token", b"ours", Put::Replace).unwrap(), "the link itself is replaced");
+        assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        let (_folder, store) = local();
+        for name in ["", "/etc/passwd", "../x", "a//b", "a/./b", "a/..", "a\0b"] {
+            assert_eq!(store.open(name, Open::Create).unwrap_err().kind(), Kind::Invalid, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn unfinished_files_are_not_listed() {
+        let (folder, store) = local();
+        std::fs::write(folder.path().join(format!("{UNFINISHED}1-0")), b"half").unwrap();
+        store.put("a", b"", Put::IfAbsent).unwrap();
+        assert!(!store.put("a", b"x", Put::IfAbsent).unwrap());
+        assert_eq!(names(&store, ""), ["a"]);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a refused put leaves nothing");
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, store) = local();
+        let path = folder.path().join("Info.plist");
+        store.put("Info.plist", b"1", Put::Replace).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o604)).unwrap();
+        store.put("Info.plist", b"2", Put::Replace).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o604);
+    }
+
+    #[test]
+    fn a_copy_keeps_its_holes() {
+        let (_folder, store) = local();
+        let file = store.open("a", Open::Create).unwrap().unwrap();
+        file.set_len((8 << 20) + 3, Leave::Zeros).unwrap();
+        file.write_at(5 << 20, b"island").unwrap();
+        file.write_at(8 << 20, b"end").unwrap();
+        store.copy("a", "deep/b").unwrap();
+        let copy = store.open("deep/b", Open::Read).unwrap().unwrap();
+        assert!(copy.read_vec(0, 8 << 20).unwrap() == file.read_vec(0, 8 << 20).unwrap());
+        assert_eq!(copy.read_vec(8 << 20, 3).unwrap(), b"end");
+        let allocated = store.stat("deep/b").unwrap().unwrap().allocated;
+        assert!(allocated <= 1 << 20, "{allocated} bytes are allocated for 9");
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_named() {
+        let (folder, store) = local();
+        let held = store.lock("lock", Lock::Exclusive).unwrap();
+        let error = Local::new(folder.path()).lock("lock", Lock::Shared).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict);
+        let text = error.to_string();
+        assert!(text.contains("/lock: ") && (text.contains("this process") || text.contains("another process")), "{text}");
+        drop(held);
+        let _both = (store.lock("lock", Lock::Shared).unwrap(), store.lock("lock", Lock::Shared).unwrap());
+        assert!(store.lock("lock", Lock::Exclusive).is_err());
+    }
+}
