@@ -1,0 +1,78 @@
+//! The programs of others: where they are, and how they are run.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// What a test needs on this machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Program {
+    /// A command by any of these names.
+    Command(&'static [&'static str]),
+    /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
+    GuestLinux,
+}
+
+pub(crate) const SEVEN_ZIP: Program = Program::Command(&["7zz", "7z"]);
+
+impl Program {
+    /// Where it is, or why it cannot be used.
+    pub(crate) fn find(self) -> Result<PathBuf, String> {
+        match self {
+            Self::Command(names) => names.iter().find_map(|name| in_path(name)).ok_or(format!("no {}", names.join(" or "))),
+            Self::GuestLinux => {
+                let folder = cache().join("guest");
+                if folder.join("release").is_file() { Ok(folder) } else { Err("no Linux kernel for the emulator".into()) }
+            }
+        }
+    }
+
+    /// A command that runs it.
+    pub(crate) fn command(self) -> Command {
+        Command::new(self.find().unwrap_or_else(|why| panic!("{why}")))
+    }
+}
+
+/// The folder that `scripts/install-test-tools` fills; `scripts/test-cache` says the same.
+fn cache() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("BANDSAW_TEST_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?.join("bandsaw-tests")))
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bandsaw-tests"))
+}
+
+/// The command `name`, system folders included, which are not in everybody's path.
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Runs a command that has to succeed; returns what it printed on standard output.
+pub(crate) fn run(command: &mut Command) -> Vec<u8> {
+    let output = output(command);
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, everything(&output));
+    output.stdout
+}
+
+/// [`run`], as text.
+pub(crate) fn run_text(command: &mut Command) -> String {
+    let bytes = run(command);
+    String::from_utf8(bytes).unwrap_or_else(|error| panic!("{command:?} printed no UTF-8: {error}"))
+}
+
+/// Runs a command, whatever comes of it, in a fixed language and time zone.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC").stdin(Stdio::null());
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// All that a command printed, for a message.
+pub(crate) fn everything(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A path as one value of a comma-separated list of QEMU's, where a comma is written twice.
+pub(crate) fn qemu_value(path: &OsStr) -> String {
+    path.to_str().expect("scratch paths are UTF-8").replace(',', ",,")
+}

@@ -1,0 +1,268 @@
+//! A Linux guest in QEMU, for what only a kernel can say: it boots in two or three seconds without KVM, runs one shell
+//! script of the test's and powers off.
+//!
+//! The kernel, its modules and busybox are those that `scripts/install-test-tools` unpacked. The guest has no disk of its
+//! own: all of it is an initial RAM file system made here. Kernel messages go to the first serial line, what the script
+//! prints to the second, so that neither garbles the other.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::newc::Archive;
+use crate::programs::{Program, qemu_value, run, run_text};
+
+pub(crate) const QEMU: Program = Program::Command(&["qemu-system-x86_64"]);
+/// All that [`Guest::boot`] needs.
+pub(crate) const NEEDS: [Program; 3] = [QEMU, Program::Command(&["modprobe"]), Program::GuestLinux];
+
+/// What every guest loads: its disks.
+const DISK_MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
+
+/// The first process: prepares the guest, runs the test's script, tells how it ended, powers off.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /mnt /tmp
+/bin/busybox --install -s /bin
+export PATH=/bin:/usr/bin:/sbin:/usr/sbin HOME=/tmp TZ=UTC
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+while read -r module; do insmod "/modules/$module"; done </modules/order
+stty -F /dev/ttyS1 raw -echo
+exec >/dev/ttyS1 2>&1
+sh -e /script
+status=$?
+echo "@@ kernel"
+dmesg
+echo "@@ exit $status"
+poweroff -f
+"#;
+
+/// What stands before every script.
+const PRELUDE: &str = "section() { echo \"@@ $1\"; }\n";
+
+/// A guest to be booted.
+pub(crate) struct Guest {
+    script: String,
+    modules: Vec<String>,
+    files: Vec<(String, u32, Vec<u8>)>,
+    drives: Vec<String>,
+    timeout: Duration,
+}
+
+/// What a guest printed.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// The lines of each section that the script opened with `section NAME`; what came before the first is under "".
+    sections: BTreeMap<String, Vec<String>>,
+    /// How the script ended.
+    pub(crate) status: i32,
+}
+
+impl Guest {
+    /// A guest that runs `script`, a shell script that ends at the first command that fails. Disks are `/dev/vda`,
+    /// `/dev/vdb` and so on; `/mnt` is there to mount on; `section NAME` begins a new section of the [`Report`].
+    pub(crate) fn new(script: impl Into<String>) -> Self {
+        Self {
+            script: script.into(),
+            modules: DISK_MODULES.map(String::from).into(),
+            files: Vec::new(),
+            drives: Vec::new(),
+            timeout: Duration::from_secs(120),
+        }
+    }
+
+    /// Loads kernel modules, and what they depend on, before the script.
+    pub(crate) fn modules(mut self, names: &[&str]) -> Self {
+        self.modules.extend(names.iter().map(|name| name.to_string()));
+        self
+    }
+
+    /// Puts a file into the guest.
+    pub(crate) fn file(mut self, path: &str, contents: impl Into<Vec<u8>>) -> Self {
+        self.files.push((path.into(), 0o644, contents.into()));
+        self
+    }
+
+    /// Puts a program of this machine into the guest, under the same path, with the libraries it needs.
+    pub(crate) fn program(mut self, program: Program) -> Self {
+        let path = program.find().unwrap_or_else(|why| panic!("{why}"));
+        let listed = run_text(Command::new("ldd").arg(&path));
+        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+        for file in libraries.chain([path.clone()]) {
+            let contents = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            self.files.push((file.to_str().expect("system paths are UTF-8").into(), 0o755, contents));
+        }
+        self
+    }
+
+    /// Adds a disk: a raw image that the guest may change.
+    pub(crate) fn disk(self, image: &Path) -> Self {
+        let file = qemu_value(image.as_os_str());
+        self.drive(format!("file={file},format=raw,cache=unsafe,discard=unmap"))
+    }
+
+    /// Adds a disk by QEMU's own description of it (`file=nbd:unix:/path,format=raw`).
+    pub(crate) fn drive(mut self, description: String) -> Self {
+        self.drives.push(description);
+        self
+    }
+
+    /// Boots, waits for the end and returns what the script printed. A guest that does not come to its end within two
+    /// minutes, or does so without a word, fails the test with all that it said.
+    pub(crate) fn boot(self) -> Report {
+        let linux = Program::GuestLinux.find().unwrap_or_else(|why| panic!("{why}"));
+        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let initrd = scratch.path().join("initrd");
+        std::fs::write(&initrd, self.ram_disk(&linux)).expect("writing the initial RAM disk");
+        let results = scratch.path().join("results");
+
+        let mut command = QEMU.command();
+        command.args(["-accel", "tcg", "-cpu", "max", "-m", "512", "-no-reboot", "-nodefaults", "-display", "none"]);
+        command.arg("-kernel").arg(kernel(&linux)).arg("-initrd").arg(&initrd);
+        command.args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]);
+        command.args(["-serial", "stdio", "-serial"]).arg(format!("file:{}", results.display()));
+        for drive in &self.drives {
+            command.args(["-drive", &format!("{drive},if=virtio")]);
+        }
+
+        let console = run_to_the_end(command, self.timeout);
+        let printed = std::fs::read(&results).unwrap_or_default();
+        let printed = String::from_utf8_lossy(&printed).replace('\r', "");
+        Report::parse(&printed).unwrap_or_else(|why| panic!("the guest {why}\n--- console\n{console}\n--- script\n{printed}"))
+    }
+
+    /// The guest's root.
+    fn ram_disk(&self, linux: &Path) -> Vec<u8> {
+        let mut archive = Archive::default();
+        archive.file("bin/busybox", 0o755, &read(&linux.join("busybox")));
+        archive.file("init", 0o755, INIT.as_bytes());
+        archive.file("script", 0o644, format!("{PRELUDE}{}", self.script).as_bytes());
+        let mut order = String::new();
+        for module in self.module_files(linux) {
+            let name = module.file_name().expect("a module has a name").to_string_lossy();
+            let (bytes, name) = match name.rsplit_once('.') {
+                Some((plain, "xz")) => (run(Command::new("xz").arg("-dc").arg(&module)), plain),
+                Some((plain, "zst")) => (run(Command::new("zstd").arg("-dcq").arg(&module)), plain),
+                _ => (read(&module), &*name),
+            };
+            archive.file(&format!("modules/{name}"), 0o644, &bytes);
+            writeln!(order, "{name}").expect("strings grow");
+        }
+        archive.file("modules/order", 0o644, order.as_bytes());
+        for (path, mode, contents) in &self.files {
+            archive.file(path.trim_start_matches('/'), *mode, contents);
+        }
+        archive.finish()
+    }
+
+    /// The modules asked for and those that they need, in the order in which they load.
+    fn module_files(&self, linux: &Path) -> Vec<PathBuf> {
+        let release = String::from_utf8(read(&linux.join("release"))).expect("a release is UTF-8");
+        let mut files = Vec::new();
+        for module in &self.modules {
+            let mut modprobe = Program::Command(&["modprobe"]).command();
+            modprobe.arg("-d").arg(linux).args(["-S", release.trim(), "--show-depends", module]);
+            // Lines are `insmod PATH [PARAMETERS]`, or `builtin NAME` for what the kernel has in it.
+            for file in run_text(&mut modprobe).lines().filter_map(|line| line.strip_prefix("insmod ")) {
+                let file = PathBuf::from(file.split(' ').next().unwrap_or_default());
+                if !files.contains(&file) {
+                    files.push(file);
+                }
+            }
+        }
+        files
+    }
+}
+
+impl Report {
+    fn parse(printed: &str) -> Result<Self, String> {
+        let mut sections = BTreeMap::from([(String::new(), Vec::new())]);
+        let mut current = String::new();
+        for line in printed.lines() {
+            if let Some(status) = line.strip_prefix("@@ exit ") {
+                let status = status.trim().parse().map_err(|_| format!("ended with {line:?}"))?;
+                return Ok(Self { sections, status });
+            }
+            if let Some(name) = line.strip_prefix("@@ ") {
+                current = name.into();
+            }
+            let lines: &mut Vec<String> = sections.entry(current.clone()).or_default();
+            if !line.starts_with("@@ ") {
+                lines.push(line.into());
+            }
+        }
+        Err("did not come to the end of its script".into())
+    }
+
+    /// The lines of a section; none if the script never opened it.
+    pub(crate) fn section(&self, name: &str) -> &[String] {
+        self.sections.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the kernel said about `subject`.
+    pub(crate) fn kernel_about(&self, subject: &str) -> Vec<&str> {
+        self.section("kernel").iter().map(String::as_str).filter(|line| line.contains(subject)).collect()
+    }
+
+    /// Fails the test unless every command of the script succeeded.
+    pub(crate) fn succeeded(self) -> Self {
+        let said: Vec<_> = self.sections.iter().map(|(name, lines)| format!("[{name}]\n{}\n", lines.join("\n"))).collect();
+        assert_eq!(self.status, 0, "the script failed in the guest\n{}", said.concat());
+        self
+    }
+}
+
+/// The kernel, unpacked if the install script could do that.
+fn kernel(linux: &Path) -> PathBuf {
+    let unpacked = linux.join("vmlinux");
+    if unpacked.is_file() { unpacked } else { linux.join("vmlinuz") }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Runs a command for at most `timeout`; returns what it printed.
+fn run_to_the_end(mut command: Command, timeout: Duration) -> String {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let console = drain(child.stdout.take());
+    let complaints = drain(child.stderr.take());
+    let ended = wait(&mut child, timeout);
+    let printed = [console, complaints].map(|thread| thread.join().expect("reading does not panic")).concat();
+    assert!(ended, "the guest did not end within {timeout:?}\n{printed}");
+    printed
+}
+
+/// Reads all of a pipe beside the test, so that its writer never waits.
+fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Whether the child ended by itself; it has ended afterwards in any case.
+fn wait(child: &mut Child, timeout: Duration) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < timeout {
+        if child.try_wait().expect("waiting for a child").is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
