@@ -1,1 +1,153 @@
 //! Partition maps: where the volumes of a disk are.
+//!
+//! [`probe`] knows GPT, Apple's partition map and MBR, in this order: a GPT disk has an MBR too, and a hybrid CD may have
+//! all three. A partition is then a [`Slice`](crate::device::Slice) of the disk.
+
+mod apm;
+pub mod gpt;
+mod kind;
+mod layout;
+mod mbr;
+
+use std::fmt;
+use std::ops::Range;
+
+use uuid::Uuid;
+use zerocopy::FromBytes;
+
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result};
+
+pub use kind::{APPLE_APFS, APPLE_HFS, BASIC_DATA, EFI_SYSTEM, TypeId};
+use layout::MbrRaw;
+
+/// The map of a disk.
+#[derive(Debug)]
+pub struct Map {
+    /// Which kind of map.
+    pub scheme: Scheme,
+    /// The block in bytes in which the map counts: 512, 2048 or 4096.
+    pub block: u32,
+    /// The disk's own GUID (GPT).
+    pub disk_guid: Option<Uuid>,
+    /// The partitions that lie within the disk, by their numbers.
+    pub partitions: Vec<Partition>,
+    /// What is wrong with the map, though it could be read: a damaged copy, partitions that overlap or lie outside the
+    /// disk (these are left out of `partitions`).
+    pub problems: Vec<Error>,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number as in macOS's `disk1s2`: the place in the map from 1; logical partitions of an MBR count from 5.
+    pub number: u32,
+    /// Its bytes, within the disk.
+    pub range: Range<u64>,
+    /// Its name; empty if it has none.
+    pub name: String,
+    /// What it holds, in words: `Apple_HFS`, `Apple_APFS`, `EFI System`, ...
+    pub kind: String,
+    /// The same as the map says it.
+    pub type_id: TypeId,
+    /// Its own GUID (GPT).
+    pub guid: Option<Uuid>,
+    /// The map's flags: attributes (GPT), status.
+    pub flags: u64,
+}
+
+impl Partition {
+    fn new(number: u32, range: Range<u64>, name: String, type_id: TypeId) -> Self {
+        let kind = type_id.kind().into_owned();
+        Self { number, range, name, kind, type_id, guid: None, flags: 0 }
+    }
+}
+
+/// A kind of map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// GUID partition table.
+    Gpt,
+    /// Apple partition map.
+    Apm,
+    /// Master boot record.
+    Mbr,
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpt => "GPT",
+            Self::Apm => "APM",
+            Self::Mbr => "MBR",
+        })
+    }
+}
+
+/// The map of `disk`; `None` if it has none (a file system may begin at byte 0).
+///
+/// A map that is recognised but cannot be used is [`Kind::Corrupt`]. Nothing is changed.
+pub fn probe(disk: &dyn BlockDevice) -> Result<Option<Map>> {
+    if disk.info().len < size_of::<MbrRaw>() as u64 {
+        return Ok(None);
+    }
+    let mbr = read::<MbrRaw>(disk, 0)?;
+    let map = match gpt::probe(disk, &mbr)? {
+        Some(map) => Some(map),
+        None => match apm::probe(disk)? {
+            Some(map) => Some(map),
+            None => mbr::probe(disk, &mbr)?,
+        },
+    };
+    Ok(map.map(|mut map| {
+        let overlaps = overlaps(&map.partitions);
+        map.problems.extend(overlaps);
+        map
+    }))
+}
+
+/// A structure at `offset` of the disk.
+fn read<T: FromBytes + zerocopy::IntoBytes>(disk: &dyn BlockDevice, offset: u64) -> Result<T> {
+    let mut raw = T::new_zeroed();
+    disk.read_at(offset, raw.as_mut_bytes())?;
+    Ok(raw)
+}
+
+/// The bytes of `count` blocks from `first`, or the reason why they cannot be a partition of a disk of `len` bytes.
+fn block_range(layer: &'static str, number: u32, first: u64, count: u64, block: u32, len: u64) -> Result<Range<u64>> {
+    let bytes = |blocks: u64| blocks.checked_mul(u64::from(block));
+    let range = bytes(first).zip(first.checked_add(count).and_then(bytes)).map(|(start, end)| start..end);
+    range.filter(|range| count > 0 && range.end <= len).ok_or_else(|| {
+        let what = format!(
+            "partition {number}, {count} blocks of {block} bytes from block {first}, is not within the disk of {len} bytes"
+        );
+        Error::new(Kind::Corrupt, layer, what)
+    })
+}
+
+/// One problem for each partition that begins before another's end.
+fn overlaps(partitions: &[Partition]) -> Vec<Error> {
+    let mut sorted: Vec<_> = partitions.iter().filter(|partition| partition.type_id.may_hold_volume()).collect();
+    sorted.sort_by_key(|partition| partition.range.start);
+    let mut problems = Vec::new();
+    let mut reaching_furthest: Option<&Partition> = None;
+    for partition in sorted {
+        match reaching_furthest {
+            Some(other) if partition.range.start < other.range.end => {
+                let what = format!("partitions {} and {} overlap", other.number, partition.number);
+                problems.push(Error::corrupt("partition map", partition.range.start, what));
+            }
+            _ => {}
+        }
+        if reaching_furthest.is_none_or(|other| partition.range.end > other.range.end) {
+            reaching_furthest = Some(partition);
+        }
+    }
+    problems
+}
+
+/// Text that ends at the first zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

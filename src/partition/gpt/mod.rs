@@ -1,0 +1,315 @@
+//! The GUID partition table: two copies of a header and a table, each with checksums.
+
+mod create;
+mod repair;
+
+use std::ops::Range;
+
+use uuid::Uuid;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::layout::{GPT_REVISION, GPT_SIGNATURE, GptEntryRaw, GptHeaderRaw, MbrRaw};
+use super::{Map, Partition, Scheme, TypeId, block_range};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::{Error, Kind, Result};
+
+pub use create::{Geometry, Guids, NewPartition, create, create_single};
+pub use repair::{Repaired, repair};
+
+const LAYER: &str = "gpt";
+const HEADER: &str = "gpt header";
+const TABLE: &str = "gpt table";
+
+/// Bytes of a table that are read: 64 times what everyone writes. Its size is a number from disk.
+const MAX_TABLE: u64 = 1 << 20;
+
+/// Where the primary header is.
+const PRIMARY: u64 = 1;
+
+/// A header that passed its checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Header {
+    block: u32,
+    my_lba: u64,
+    alternate_lba: u64,
+    first_usable: u64,
+    last_usable: u64,
+    disk_guid: Uuid,
+    entries_lba: u64,
+    entry_count: u32,
+    entry_size: u32,
+    entries_crc: u32,
+}
+
+/// One of the two copies: header and table, both with right checksums.
+#[derive(Debug)]
+struct Copy {
+    header: Header,
+    table: Vec<u8>,
+}
+
+/// What stands where a copy should be.
+type Found = Result<Copy>;
+
+/// Reads the map, if there is one. `mbr` is block 0.
+///
+/// A GPT counts if the MBR says so. If block 0 is blank an undamaged primary copy is believed too; with anything else in
+/// block 0 a header is a leftover of what the disk was before.
+pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>> {
+    let protective = mbr.is_protective();
+    let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
+    if !protective && !blank {
+        return Ok(None);
+    }
+    let mut damage = None;
+    for block in block_sizes(disk) {
+        let primary = read_copy(disk, block, PRIMARY)?;
+        if protective || primary.is_ok() {
+            match choose(disk, block, primary)? {
+                Ok(mut map) => {
+                    if !protective {
+                        map.problems.push(Error::corrupt(LAYER, 0, "the protective MBR is missing"));
+                    }
+                    return Ok(Some(map));
+                }
+                Err(error) => damage = damage.or(Some(error)),
+            }
+        }
+    }
+    match damage {
+        Some(error) if !mbr.has_own_partitions() => Err(error),
+        _ => Ok(None),
+    }
+}
+
+/// Block sizes to try: the disk's own first, since a GPT counts in blocks but does not name their size.
+fn block_sizes(disk: &dyn BlockDevice) -> [u32; 2] {
+    if disk.info().block == 4096 { [4096, 512] } else { [512, 4096] }
+}
+
+/// The map from the better of the two copies; inside: why neither can be used.
+fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<Map>> {
+    let last = last_block(disk, block);
+    match primary {
+        Ok(primary) => {
+            let backup = read_copy(disk, block, primary.header.alternate_lba)?;
+            let mut map = read_map(disk, &primary);
+            map.problems.extend(backup_problem(&primary, backup, last));
+            Ok(Ok(map))
+        }
+        Err(damage) => Ok(match read_copy(disk, block, last)? {
+            Ok(backup) => {
+                let mut map = read_map(disk, &backup);
+                map.problems.push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
+                Ok(map)
+            }
+            Err(backup) => {
+                let what = format!("neither copy can be used; the backup: {backup}; the primary");
+                Err(Error::new(Kind::Corrupt, LAYER, what).caused_by(damage))
+            }
+        }),
+    }
+}
+
+/// What is wrong with the backup of a good primary.
+fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
+    let at = primary.header.alternate_lba.saturating_mul(primary.header.block.into());
+    match backup {
+        Err(damage) => Some(Error::new(damage.kind(), LAYER, "the backup cannot be used").caused_by(damage)),
+        Ok(backup) if !backup.agrees_with(primary) => Some(Error::corrupt(LAYER, at, "the backup differs; the primary is used")),
+        Ok(_) if primary.header.alternate_lba != last => {
+            Some(Error::corrupt(LAYER, at, "the backup is not at the end of the disk"))
+        }
+        Ok(_) => None,
+    }
+}
+
+fn last_block(disk: &dyn BlockDevice, block: u32) -> u64 {
+    (disk.info().len / u64::from(block)).saturating_sub(1)
+}
+
+/// Reads and checks the copy whose header is at block `lba`. The outer error is one of reading.
+fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
+    let len = disk.info().len;
+    let Some(offset) = lba.checked_mul(block.into()).filter(|&at| disk.info().check(HEADER, at, block.into()).is_ok()) else {
+        let what = format!("a header is expected at block {lba}, past the end of the disk of {len} bytes");
+        return Ok(Err(Error::new(Kind::Corrupt, HEADER, what)));
+    };
+    let bytes = disk.read_vec(offset, block as usize)?;
+    let header = match Header::parse(&bytes, block, lba, len / u64::from(block)) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(error.at(offset))),
+    };
+    let table_offset = header.entries_lba * u64::from(block);
+    let table = disk.read_vec(table_offset, header.table_bytes() as usize)?;
+    if crc32fast::hash(&table) != header.entries_crc {
+        return Ok(Err(Error::corrupt(TABLE, table_offset, "its checksum does not match")));
+    }
+    Ok(Ok(Copy { header, table }))
+}
+
+impl Header {
+    /// The header in the block `bytes`, read at block `lba` of `blocks`.
+    fn parse(bytes: &[u8], block: u32, lba: u64, blocks: u64) -> Result<Self> {
+        let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
+        let Ok((raw, _)) = GptHeaderRaw::ref_from_prefix(bytes) else { return bad("a whole block is expected".into()) };
+        if raw.signature != GPT_SIGNATURE {
+            return bad("its signature EFI PART is missing".into());
+        }
+        let size = raw.header_size.get() as usize;
+        let Some(covered) = bytes.get(..size).filter(|covered| covered.len() >= size_of::<GptHeaderRaw>()) else {
+            return bad(format!("a size of 92 to {block} bytes is expected, {size} is found"));
+        };
+        if header_crc(covered) != raw.header_crc.get() {
+            return bad("its checksum does not match".into());
+        }
+        if raw.revision.get() >> 16 != GPT_REVISION >> 16 {
+            return bad(format!("revision 1 is expected, {:#x} is found", raw.revision));
+        }
+        if raw.my_lba.get() != lba {
+            return bad(format!("it belongs at block {}, not {lba}", raw.my_lba));
+        }
+        Self::from(raw, block).checked(blocks)
+    }
+
+    fn from(raw: &GptHeaderRaw, block: u32) -> Self {
+        Self {
+            block,
+            my_lba: raw.my_lba.get(),
+            alternate_lba: raw.alternate_lba.get(),
+            first_usable: raw.first_usable.get(),
+            last_usable: raw.last_usable.get(),
+            disk_guid: Uuid::from_bytes_le(raw.disk_guid),
+            entries_lba: raw.entries_lba.get(),
+            entry_count: raw.entry_count.get(),
+            entry_size: raw.entry_size.get(),
+            entries_crc: raw.entries_crc.get(),
+        }
+    }
+
+    /// Refuses a table that is too large, or not within the disk's `blocks`.
+    fn checked(self, blocks: u64) -> Result<Self> {
+        let bad = |what: String| Err(Error::new(Kind::Corrupt, HEADER, what));
+        if self.entry_size < 128 || !self.entry_size.is_power_of_two() {
+            return bad(format!(
+                "entries of 128 bytes or that times a power of two are expected, of {} are found",
+                self.entry_size
+            ));
+        }
+        if self.entry_count == 0 || self.table_bytes() > MAX_TABLE {
+            let most = MAX_TABLE / u64::from(self.entry_size);
+            return bad(format!("1 to {most} entries are expected, {} are found", self.entry_count));
+        }
+        if self.entries_lba < 2 || self.entries_lba.checked_add(self.table_blocks()).is_none_or(|end| end > blocks) {
+            let what = format!("a table of {} blocks at block {} is not within the disk", self.table_blocks(), self.entries_lba);
+            return bad(what);
+        }
+        Ok(self)
+    }
+
+    /// Cannot overflow: both factors have 32 bits.
+    fn table_bytes(&self) -> u64 {
+        u64::from(self.entry_count) * u64::from(self.entry_size)
+    }
+
+    fn table_blocks(&self) -> u64 {
+        self.table_bytes().div_ceil(self.block.into())
+    }
+
+    /// A whole block with this header at its beginning.
+    fn to_block(&self) -> Vec<u8> {
+        let mut raw = GptHeaderRaw::new_zeroed();
+        raw.signature = GPT_SIGNATURE;
+        raw.revision = GPT_REVISION.into();
+        raw.header_size = (size_of::<GptHeaderRaw>() as u32).into();
+        raw.my_lba = self.my_lba.into();
+        raw.alternate_lba = self.alternate_lba.into();
+        raw.first_usable = self.first_usable.into();
+        raw.last_usable = self.last_usable.into();
+        raw.disk_guid = self.disk_guid.to_bytes_le();
+        raw.entries_lba = self.entries_lba.into();
+        raw.entry_count = self.entry_count.into();
+        raw.entry_size = self.entry_size.into();
+        raw.entries_crc = self.entries_crc.into();
+        raw.header_crc = header_crc(raw.as_bytes()).into();
+        let mut block = raw.as_bytes().to_vec();
+        block.resize(self.block as usize, 0);
+        block
+    }
+}
+
+impl Copy {
+    /// Whether both describe the same disk.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let (a, b) = (&self.header, &other.header);
+        a.disk_guid == b.disk_guid
+            && (a.my_lba, a.alternate_lba) == (b.alternate_lba, b.my_lba)
+            && (a.first_usable, a.last_usable) == (b.first_usable, b.last_usable)
+            && self.table == other.table
+            && a.entry_size == b.entry_size
+    }
+
+    /// The used entries and their numbers.
+    fn entries(&self) -> impl Iterator<Item = (u32, &GptEntryRaw)> {
+        let entries = self.table.chunks_exact(self.header.entry_size as usize);
+        let entries = (1..).zip(entries.filter_map(|bytes| GptEntryRaw::ref_from_prefix(bytes).ok().map(|(raw, _)| raw)));
+        entries.filter(|(_, raw)| raw.type_guid != [0; 16])
+    }
+
+    /// The blocks that belong to partitions: by the header, and by the entries whatever the header says.
+    fn taken(&self) -> Range<u64> {
+        let usable = self.header.first_usable..self.header.last_usable.saturating_add(1);
+        self.entries()
+            .fold(usable, |taken, (_, raw)| taken.start.min(raw.first.get())..taken.end.max(raw.last.get().saturating_add(1)))
+    }
+}
+
+/// The checksum of a header, taken with its own field zero.
+fn header_crc(covered: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&covered[..0x10]);
+    hasher.update(&[0; 4]);
+    hasher.update(&covered[0x14..]);
+    hasher.finalize()
+}
+
+fn read_map(disk: &dyn BlockDevice, copy: &Copy) -> Map {
+    let header = &copy.header;
+    let mut map = Map {
+        scheme: Scheme::Gpt,
+        block: header.block,
+        disk_guid: Some(header.disk_guid),
+        partitions: Vec::new(),
+        problems: Vec::new(),
+    };
+    for (number, raw) in copy.entries() {
+        let offset = header.entries_lba * u64::from(header.block) + u64::from(number - 1) * u64::from(header.entry_size);
+        match read_partition(raw, number, header.block, disk.info().len) {
+            Ok(partition) => map.partitions.push(partition),
+            Err(problem) => {
+                map.problems.push(problem.at(offset));
+                continue;
+            }
+        }
+        if raw.first.get() < header.first_usable || raw.last.get() > header.last_usable {
+            let what = format!(
+                "partition {number} is not within the blocks for partitions, {} to {}",
+                header.first_usable, header.last_usable
+            );
+            map.problems.push(Error::corrupt(TABLE, offset, what));
+        }
+    }
+    map
+}
+
+fn read_partition(raw: &GptEntryRaw, number: u32, block: u32, len: u64) -> Result<Partition> {
+    let (first, last) = (raw.first.get(), raw.last.get());
+    let count = last.checked_sub(first).and_then(|blocks| blocks.checked_add(1)).unwrap_or(0);
+    let range = block_range(TABLE, number, first, count, block, len)?;
+    let units = raw.name.iter().map(|unit| unit.get()).take_while(|&unit| unit != 0);
+    let name = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    let mut partition = Partition::new(number, range, name, TypeId::Guid(Uuid::from_bytes_le(raw.type_guid)));
+    partition.guid = Some(Uuid::from_bytes_le(raw.guid));
+    partition.flags = raw.attributes.get();
+    Ok(partition)
+}

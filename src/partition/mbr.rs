@@ -1,0 +1,116 @@
+//! The master boot record and the chain of extended boot records that hangs on it. Read only.
+
+use super::layout::{MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
+use super::{Map, Partition, Scheme, TypeId, block_range, kind, read};
+use crate::device::BlockDevice;
+use crate::{Error, Result};
+
+const LAYER: &str = "mbr";
+
+/// Logical partitions that are looked at; Windows and Linux stop well before.
+const MAX_LOGICAL: u32 = 128;
+
+impl MbrRaw {
+    /// Whether a GPT claims the disk.
+    pub(super) fn is_protective(&self) -> bool {
+        self.signature == MBR_SIGNATURE && self.entries.iter().any(|entry| entry.kind == kind::PROTECTIVE)
+    }
+
+    /// Whether it names partitions that are not just the GPT's claim.
+    pub(super) fn has_own_partitions(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_used() && entry.kind != kind::PROTECTIVE)
+    }
+
+    /// Whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have the same signature, and code
+    /// or text where the entries would be.
+    fn is_plausible(&self) -> bool {
+        self.signature == MBR_SIGNATURE
+            && self.entries.iter().all(|entry| entry.status & 0x7f == 0)
+            && self.entries.iter().any(MbrEntryRaw::is_used)
+            && !is_boot_sector(&self.boot_code)
+    }
+}
+
+impl MbrEntryRaw {
+    fn is_used(&self) -> bool {
+        self.kind != 0 && self.blocks.get() != 0
+    }
+
+    fn partition(&self, number: u32, base: u64, block: u32, len: u64) -> Result<Partition> {
+        let first = base + u64::from(self.first.get());
+        let range = block_range(LAYER, number, first, self.blocks.get().into(), block, len)?;
+        let mut partition = Partition::new(number, range, String::new(), TypeId::Byte(self.kind));
+        partition.flags = self.status.into();
+        Ok(partition)
+    }
+}
+
+/// Reads the map in block 0, if there is one.
+pub(super) fn probe(disk: &dyn BlockDevice, mbr: &MbrRaw) -> Result<Option<Map>> {
+    if !mbr.is_plausible() {
+        return Ok(None);
+    }
+    let info = disk.info();
+    let mut map = Map { scheme: Scheme::Mbr, block: info.block, disk_guid: None, partitions: Vec::new(), problems: Vec::new() };
+    for (number, entry) in (1..).zip(&mbr.entries).filter(|(_, entry)| entry.is_used()) {
+        match entry.partition(number, 0, info.block, info.len) {
+            Ok(partition) => map.partitions.push(partition),
+            Err(problem) => map.problems.push(problem.at(0)),
+        }
+    }
+    let extended = mbr.entries.iter().find(|entry| entry.is_used() && kind::is_extended(entry.kind));
+    if let Some(extended) = extended {
+        read_logical(disk, extended.first.get().into(), &mut map)?;
+    }
+    Ok(Some(map))
+}
+
+/// Follows the chain whose head is block `head`. Each record names one partition, relative to itself, and the next record,
+/// relative to the head.
+fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> {
+    let info = disk.info();
+    let mut at = head;
+    let mut seen = Vec::new();
+    for number in 5..5 + MAX_LOGICAL {
+        let offset = at * u64::from(map.block);
+        if seen.contains(&at) {
+            map.problems.push(Error::corrupt(LAYER, offset, "the chain of extended boot records comes back to this one"));
+            return Ok(());
+        }
+        seen.push(at);
+        let record = if info.check(LAYER, offset, 512).is_ok() { Some(read::<MbrRaw>(disk, offset)?) } else { None };
+        let Some(record) = record.filter(|record| record.signature == MBR_SIGNATURE) else {
+            map.problems.push(Error::corrupt(LAYER, offset, "an extended boot record with its signature 55 aa is expected"));
+            return Ok(());
+        };
+        let [logical, next, ..] = record.entries;
+        if logical.is_used() {
+            match logical.partition(number, at, map.block, info.len) {
+                Ok(partition) => map.partitions.push(partition),
+                Err(problem) => map.problems.push(problem.at(offset)),
+            }
+        }
+        if !next.is_used() {
+            return Ok(());
+        }
+        at = head + u64::from(next.first.get());
+    }
+    map.problems.push(Error::corrupt(LAYER, head, format!("more than {MAX_LOGICAL} logical partitions")));
+    Ok(())
+}
+
+/// Whether block 0 begins as the boot sector of a FAT, exFAT or NTFS volume does.
+fn is_boot_sector(code: &[u8; 446]) -> bool {
+    let jump = matches!(code[0], 0xeb | 0xe9);
+    if matches!(&code[3..11], b"NTFS    " | b"EXFAT   ") {
+        return jump;
+    }
+    let sector = u16::from_le_bytes([code[0x0b], code[0x0c]]);
+    let reserved = u16::from_le_bytes([code[0x0e], code[0x0f]]);
+    let (cluster, fats, media) = (code[0x0d], code[0x10], code[0x15]);
+    jump && matches!(sector, 512 | 1024 | 2048 | 4096)
+        && cluster.is_power_of_two()
+        && reserved > 0
+        && matches!(fats, 1 | 2)
+        && media >= 0xf0
+}
