@@ -95,8 +95,7 @@ fn several_partitions_keep_their_order() {
 #[test]
 fn what_cannot_be_created() {
     let disk = Memory::zeros(1 << 20);
-    let new =
-        |range: Range<u64>| NewPartition { range, type_guid: APPLE_HFS, guid: Guids::random().partition, name: "x".into() };
+    let new = |range: Range<u64>| NewPartition { range, type_guid: APPLE_HFS, guid: Guids::random().partition, name: "x".into() };
     let long = NewPartition { name: "x".repeat(37), ..new(20480..40960) };
     for partitions in [
         vec![new(33 * 512..40960)],
