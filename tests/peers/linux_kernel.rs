@@ -1,16 +1,16 @@
 //! The Linux kernel's own drivers, in a guest.
 
-use crate::corpus;
 use crate::programs::{Program, SEVEN_ZIP, run};
 use crate::qemu::{self, Guest};
 use crate::suite::Suite;
+use crate::{corpus, disk};
 
 const GETFATTR: Program = Program::Command(&["getfattr"]);
 const SETFATTR: Program = Program::Command(&["setfattr"]);
 
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[SEVEN_ZIP, GETFATTR, SETFATTR]].concat();
-    suite.peer("linux", &needs).test("guest", guest).corpus_test("real_volume", real_volume);
+    suite.peer("linux", &needs).test("guest", guest).test("partitions", partitions).corpus_test("real_volume", real_volume);
 }
 
 /// A failing command is seen, and what was printed before it is not lost.
@@ -23,10 +23,36 @@ fn guest() {
     assert!(!report.section("kernel").is_empty());
 }
 
+/// The kernel finds our partitions, whatever the size of a sector.
+fn partitions() {
+    let (_scratch, small) = disk::with_our_gpt(512);
+    let (_scratch_too, large) = disk::with_our_gpt(4096);
+    let report = Guest::new(
+        "for disk in vda vdb; do\n\
+         section $disk\n\
+         for part in /sys/class/block/$disk?; do\n\
+         echo $(cat $part/start $part/size)\n\
+         done\n\
+         done\n",
+    )
+    .disk(&small)
+    .disk_of_sectors(&large, 4096)
+    .boot()
+    .succeeded();
+    for (name, block) in [("vda", 512), ("vdb", 4096)] {
+        // The kernel counts in 512 bytes, whatever the disk does.
+        let expected = disk::partitions(block).into_iter().map(|partition| {
+            let range = partition.range;
+            format!("{} {}", range.start / 512, (range.end - range.start) / 512)
+        });
+        assert_eq!(report.section(name), expected.collect::<Vec<_>>());
+    }
+}
+
 /// The guest reads what macOS wrote as the manifest says, and what it writes is found by others.
 fn real_volume() {
     let image = corpus::image("raw/gofilesystems-hfsplus.dmg.gz");
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = crate::scratch();
     let disk = scratch.path().join("disk.img");
     std::fs::write(&disk, image.bytes).expect("writing the image");
     let sums: Vec<_> = image.files.iter().map(|(path, sha256)| format!("{sha256}  {}\n", path.trim_start_matches('/'))).collect();

@@ -49,7 +49,8 @@ pub(crate) struct Guest {
     script: String,
     modules: Vec<String>,
     files: Vec<(String, u32, Vec<u8>)>,
-    drives: Vec<String>,
+    /// What is behind each disk, and the disk.
+    drives: Vec<[String; 2]>,
     timeout: Duration,
 }
 
@@ -99,15 +100,22 @@ impl Guest {
         self
     }
 
-    /// Adds a disk: a raw image that the guest may change.
+    /// Adds a disk of 512-byte sectors: a raw image that the guest may change.
     pub(crate) fn disk(self, image: &Path) -> Self {
+        self.disk_of_sectors(image, 512)
+    }
+
+    /// Adds a disk of sectors of 512 or 4096 bytes.
+    pub(crate) fn disk_of_sectors(self, image: &Path, sector: u32) -> Self {
         let file = qemu_value(image.as_os_str());
-        self.drive(format!("file={file},format=raw,cache=unsafe,discard=unmap"))
+        self.drive(&format!("file={file},format=raw,cache=unsafe,discard=unmap"), sector)
     }
 
     /// Adds a disk by QEMU's own description of it (`file=nbd:unix:/path,format=raw`).
-    pub(crate) fn drive(mut self, description: String) -> Self {
-        self.drives.push(description);
+    pub(crate) fn drive(mut self, description: &str, sector: u32) -> Self {
+        let id = format!("disk{}", self.drives.len());
+        let device = format!("virtio-blk-pci,drive={id},logical_block_size={sector},physical_block_size=4096");
+        self.drives.push([format!("{description},if=none,id={id}"), device]);
         self
     }
 
@@ -115,7 +123,7 @@ impl Guest {
     /// minutes, or does so without a word, fails the test with all that it said.
     pub(crate) fn boot(self) -> Report {
         let linux = Program::GuestLinux.find().unwrap_or_else(|why| panic!("{why}"));
-        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let scratch = crate::scratch();
         let initrd = scratch.path().join("initrd");
         std::fs::write(&initrd, self.ram_disk(&linux)).expect("writing the initial RAM disk");
         let results = scratch.path().join("results");
@@ -125,8 +133,8 @@ impl Guest {
         command.arg("-kernel").arg(kernel(&linux)).arg("-initrd").arg(&initrd);
         command.args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]);
         command.args(["-serial", "stdio", "-serial"]).arg(format!("file:{}", results.display()));
-        for drive in &self.drives {
-            command.args(["-drive", &format!("{drive},if=virtio")]);
+        for [drive, device] in &self.drives {
+            command.args(["-drive", drive, "-device", device]);
         }
 
         let console = run_to_the_end(command, self.timeout);
