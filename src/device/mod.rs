@@ -50,7 +50,7 @@ pub trait BlockDevice: fmt::Debug + Send + Sync {
 
     /// The host file behind a prefix of `range`, for `sendfile` and kernel copies. `None` is always right.
     /// The bytes stay in place while the [`Lent`] lives.
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>>;
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>>;
 }
 
 /// Size and grain of a device.
@@ -133,22 +133,23 @@ pub enum ExtentKind {
     Data,
 }
 
-/// A host file that holds a device's bytes for as long as this lives.
-pub struct Lent<'a> {
+/// A host file that holds a device's bytes for as long as this lives. It owns what keeps them in place, because the
+/// device at the bottom may be one of many that a layer opens and forgets.
+pub struct Lent {
     /// The file.
     pub file: Arc<File>,
     /// Where in the file the range begins.
     pub offset: u64,
     /// How many bytes of it, at least 1.
     pub len: u64,
-    hold: Vec<Box<dyn Hold + 'a>>,
+    hold: Vec<Box<dyn Hold>>,
 }
 
-/// Anything that keeps a lent place where it is: usually a lock guard.
-pub trait Hold {}
-impl<T: ?Sized> Hold for T {}
+/// Anything that keeps a lent place where it is until it is dropped.
+pub trait Hold: Send {}
+impl<T: Send> Hold for T {}
 
-impl<'a> Lent<'a> {
+impl Lent {
     /// `len` bytes at `offset` of `file`.
     pub fn new(file: Arc<File>, offset: u64, len: u64) -> Self {
         Self { file, offset, len, hold: Vec::new() }
@@ -156,13 +157,13 @@ impl<'a> Lent<'a> {
 
     /// Keeps `guard` until the loan ends.
     #[must_use]
-    pub fn holding(mut self, guard: impl Hold + 'a) -> Self {
+    pub fn holding(mut self, guard: impl Hold + 'static) -> Self {
         self.hold.push(Box::new(guard));
         self
     }
 }
 
-impl fmt::Debug for Lent<'_> {
+impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent")
             .field("offset", &self.offset)

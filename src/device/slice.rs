@@ -68,7 +68,7 @@ impl BlockDevice for Slice {
         Err(Error::new(Kind::Unsupported, LAYER, "a window on a device has a fixed length"))
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>> {
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.inner.lend(self.place_range(range)?)
     }
 }

@@ -45,7 +45,7 @@ pub struct LocalFile {
     lost: AtomicBool,
     /// Set once the host has refused to punch.
     cannot_punch: AtomicBool,
-    loans: Loans,
+    loans: Arc<Loans>,
 }
 
 impl LocalFile {
@@ -109,7 +109,7 @@ impl LocalFile {
             dirty: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             cannot_punch: AtomicBool::new(false),
-            loans: Loans::default(),
+            loans: Arc::default(),
         })
     }
 
@@ -298,7 +298,7 @@ impl BlockDevice for LocalFile {
         }
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>> {
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         let Some(loan) = self.loans.take(&range, || self.check_range(&range))? else { return Ok(None) };
         Ok(Some(Lent::new(self.file.clone(), range.start, range.end - range.start).holding(loan)))
     }
@@ -323,14 +323,14 @@ impl Loans {
 
     /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made under the lock, so
     /// that a cut either sees the loan or is seen by the check.
-    fn take(&self, range: &Range<u64>, check: impl FnOnce() -> Result<()>) -> Result<Option<Loan<'_>>> {
+    fn take(self: &Arc<Self>, range: &Range<u64>, check: impl FnOnce() -> Result<()>) -> Result<Option<Loan>> {
         let mut ends = self.ends();
         check()?;
         if range.is_empty() {
             return Ok(None);
         }
         ends.push(range.end);
-        Ok(Some(Loan { loans: self, end: range.end }))
+        Ok(Some(Loan { loans: self.clone(), end: range.end }))
     }
 
     fn wait_until_none_beyond(&self, len: u64) {
@@ -339,12 +339,12 @@ impl Loans {
     }
 }
 
-struct Loan<'a> {
-    loans: &'a Loans,
+struct Loan {
+    loans: Arc<Loans>,
     end: u64,
 }
 
-impl Drop for Loan<'_> {
+impl Drop for Loan {
     fn drop(&mut self) {
         let mut ends = self.loans.ends();
         if let Some(index) = ends.iter().position(|end| *end == self.end) {
