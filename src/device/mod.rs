@@ -6,6 +6,7 @@
 mod ext;
 mod memory;
 mod slice;
+mod zeros;
 
 use std::fmt;
 use std::fs::File;
@@ -17,6 +18,7 @@ use crate::{Error, Result};
 pub use ext::{BlockDeviceExt, Extents};
 pub use memory::Memory;
 pub use slice::Slice;
+pub(crate) use zeros::is_zero;
 
 /// A run of bytes at positions, shared by any number of threads.
 ///
