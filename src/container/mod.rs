@@ -1,1 +1,154 @@
 //! Formats that hold a disk.
+//!
+//! A container is a device over stored bytes: [`raw`] over one file, [`sparsebundle`] over a folder. What is not built
+//! yet, or is not ours, is told apart by its magic ([`foreign`]) and refused by name, so that it is never taken for a
+//! raw disk.
+
+pub mod foreign;
+pub mod raw;
+pub mod sparsebundle;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::{Error, Kind};
+
+/// An image format by hdiutil's code. Codes that cannot be read or written yet are known by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// `UDRW`: plain bytes.
+    Udrw,
+    /// `UDTO`: plain bytes too, the master of a CD or DVD.
+    Udto,
+    /// `UDSB`: sparse bundle, a folder of bands.
+    Udsb,
+    /// `UDSP`: sparse image, bands in one file.
+    Udsp,
+    /// `ASIF`: Apple sparse image format of macOS 26.
+    Asif,
+    /// `UDRO`: UDIF, read-only.
+    Udro,
+    /// `UDCO`: UDIF compressed by ADC.
+    Udco,
+    /// `UDZO`: UDIF compressed by zlib.
+    Udzo,
+    /// `UDBZ`: UDIF compressed by bzip2.
+    Udbz,
+    /// `ULFO`: UDIF compressed by LZFSE.
+    Ulfo,
+    /// `ULMO`: UDIF compressed by LZMA.
+    Ulmo,
+}
+
+impl Format {
+    /// Every format, those that work first.
+    pub const ALL: [Self; 11] = [
+        Self::Udrw,
+        Self::Udsb,
+        Self::Udto,
+        Self::Udsp,
+        Self::Asif,
+        Self::Udro,
+        Self::Udco,
+        Self::Udzo,
+        Self::Udbz,
+        Self::Ulfo,
+        Self::Ulmo,
+    ];
+
+    /// hdiutil's code.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Udrw => "UDRW",
+            Self::Udto => "UDTO",
+            Self::Udsb => "UDSB",
+            Self::Udsp => "UDSP",
+            Self::Asif => "ASIF",
+            Self::Udro => "UDRO",
+            Self::Udco => "UDCO",
+            Self::Udzo => "UDZO",
+            Self::Udbz => "UDBZ",
+            Self::Ulfo => "ULFO",
+            Self::Ulmo => "ULMO",
+        }
+    }
+
+    /// What people call it.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Udrw => "raw image",
+            Self::Udto => "CD or DVD master",
+            Self::Udsb => "sparse bundle",
+            Self::Udsp => "sparse image",
+            Self::Asif => "Apple sparse image",
+            Self::Udro => "read-only disk image",
+            Self::Udco => "disk image compressed by ADC",
+            Self::Udzo => "disk image compressed by zlib",
+            Self::Udbz => "disk image compressed by bzip2",
+            Self::Ulfo => "disk image compressed by LZFSE",
+            Self::Ulmo => "disk image compressed by LZMA",
+        }
+    }
+
+    /// Whether this version reads and writes it.
+    pub const fn is_supported(self) -> bool {
+        matches!(self, Self::Udrw | Self::Udto | Self::Udsb)
+    }
+
+    /// The format a new image at `path` gets by its extension, in any case. `None`: the extension tells nothing.
+    pub fn from_extension(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "sparsebundle" | "backupbundle" => Some(Self::Udsb),
+            "sparseimage" => Some(Self::Udsp),
+            "asif" => Some(Self::Asif),
+            "cdr" => Some(Self::Udto),
+            "dmg" | "img" | "iso" | "raw" => Some(Self::Udrw),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    /// hdiutil's code in any case.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|format| format.code().eq_ignore_ascii_case(text)).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|format| format.code().to_ascii_lowercase()).collect();
+            Error::new(Kind::Invalid, "format", format!("is none of {}", known.join(", "))).named(text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_read_in_any_case() {
+        for format in Format::ALL {
+            assert_eq!(format.code().to_ascii_lowercase().parse::<Format>().unwrap(), format);
+            assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+        }
+        assert_eq!("vmdk".parse::<Format>().unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn extensions_tell_the_format() {
+        let of = |path: &str| Format::from_extension(Path::new(path));
+        assert_eq!(of("Docs.SparseBundle"), Some(Format::Udsb));
+        assert_eq!(of("mac.backupbundle"), Some(Format::Udsb));
+        assert_eq!(of("a/b.dmg"), Some(Format::Udrw));
+        assert_eq!(of("disc.cdr"), Some(Format::Udto));
+        assert_eq!(of("sparsebundle"), None);
+        assert_eq!(of("x.txt"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! Files that are images or archives but nothing this library reads: told by their magic, refused by name.
+
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::{Error, Result};
+
+/// Bytes at the front of a file that [`recognise`] looks at.
+const HEAD: usize = 512;
+/// Bytes of a trailer: UDIF and Virtual PC keep theirs in the last sector.
+const TAIL: usize = 512;
+
+/// A file told by its magic that is no plain disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign {
+    /// What the file is.
+    pub name: &'static str,
+    /// Whether it is one of Apple's image formats, which a later version will read.
+    pub later: bool,
+}
+
+impl Foreign {
+    /// Why such a file is not opened.
+    pub fn refusal(&self) -> Error {
+        let why = if self.later { "which this version does not read yet" } else { "which holds no plain disk" };
+        Error::unsupported("image", format!("is {}, {why}", self.name))
+    }
+}
+
+/// Where in a file a magic stands.
+enum Place {
+    Head(usize),
+    /// Counted back from the end.
+    Tail(usize),
+}
+
+use Place::{Head, Tail};
+
+/// Apple's own.
+const APPLE: [(Place, &[u8], &str); 8] = [
+    (Tail(512), b"koly", "a compressed or read-only disk image (UDIF)"),
+    (Head(0), b"koly", "a disk image (UDIF) with its header in front"),
+    (Head(0), b"sprs", "a sparse image (UDSP)"),
+    (Head(0), b"shdw", "an Apple sparse image (ASIF)"),
+    (Head(0), b"encrcdsa", "an encrypted disk image (encrcdsa)"),
+    (Tail(8), b"cdsaencr", "an encrypted disk image (cdsaencr, version 1)"),
+    (Head(0), b"AEA1", "an Apple encrypted archive"),
+    (Head(0), b"pbzx", "an Apple pbzx archive"),
+];
+
+/// Disks of other systems, and archives that images are sent in.
+const OTHERS: [(Place, &[u8], &str); 25] = [
+    (Head(0), b"QFI\xfb", "a QEMU disk (qcow2)"),
+    (Head(0), b"QED\0", "a QEMU disk (qed)"),
+    (Head(0), b"KDMV", "a VMware disk (vmdk)"),
+    (Head(0), b"COWD", "a VMware disk (vmdk)"),
+    (Head(0), b"# Disk DescriptorFile", "the description of a VMware disk (vmdk)"),
+    (Head(0), b"conectix", "a Virtual PC disk (vhd)"),
+    (Tail(512), b"conectix", "a Virtual PC disk (vhd)"),
+    (Head(0), b"vhdxfile", "a Hyper-V disk (vhdx)"),
+    (Head(64), b"\x7f\x10\xda\xbe", "a VirtualBox disk (vdi)"),
+    (Head(0), b"WithoutFreeSpace", "a Parallels disk (hdd)"),
+    (Head(0), b"WithouFreSpacExt", "a Parallels disk (hdd)"),
+    (Head(0), b"LUKS\xba\xbe", "a disk encrypted by LUKS"),
+    (Head(0), b"EVF\x09\x0d\x0a\xff\0", "an EnCase image (E01)"),
+    (Head(0), b"EVF2\x0d\x0a\x81\0", "an EnCase image (Ex01)"),
+    (Head(0), b"MSWIM\0\0\0", "a Windows image (wim)"),
+    (Head(0), b"\x1f\x8b\x08", "a gzip file"),
+    (Head(0), b"BZh", "a bzip2 file"),
+    (Head(0), b"\xfd7zXZ\0", "an xz file"),
+    (Head(0), b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (Head(0), b"bvx", "an LZFSE file"),
+    (Head(0), b"PK\x03\x04", "a zip archive"),
+    (Head(0), b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (Head(0), b"Rar!\x1a\x07", "a rar archive"),
+    (Head(0), b"xar!", "a xar archive"),
+    (Head(257), b"ustar", "a tar archive"),
+];
+
+/// What `file` is, if its magic is that of a container or archive. Reads a sector at each end.
+pub fn recognise(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
+    let len = file.info().len;
+    let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
+    let tail = file.read_vec(len.saturating_sub(TAIL as u64), TAIL.min(head.len()))?;
+    let stands = |(place, magic, _): &&(Place, &[u8], &'static str)| {
+        let from = match place {
+            Head(offset) => head.get(*offset..),
+            Tail(back) => tail.len().checked_sub(*back).and_then(|offset| tail.get(offset..)),
+        };
+        from.is_some_and(|bytes| bytes.starts_with(magic))
+    };
+    let ours = APPLE.iter().find(stands).map(|(_, _, name)| Foreign { name, later: true });
+    Ok(ours.or_else(|| OTHERS.iter().find(stands).map(|(_, _, name)| Foreign { name, later: false })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+
+    #[test]
+    fn each_magic_is_told_and_named() {
+        for (place, magic, name) in APPLE.iter().chain(&OTHERS) {
+            let mut bytes = vec![0xa5; 4096];
+            let at = match place {
+                Head(offset) => *offset,
+                Tail(back) => bytes.len() - back,
+            };
+            bytes[at..at + magic.len()].copy_from_slice(magic);
+            let found = recognise(&Memory::from(bytes)).unwrap().expect(name);
+            assert_eq!(found.name, *name);
+            assert!(found.refusal().to_string().contains(name));
+        }
+    }
+
+    #[test]
+    fn short_and_plain_files_are_nothing() {
+        for len in [0, 1, 7, 8, 511, 512, 513, 4096] {
+            assert_eq!(recognise(&Memory::zeros(len)).unwrap(), None);
+        }
+        let v1 = Memory::from([&[1; 16][..], b"cdsaencr"].concat());
+        assert_eq!(recognise(&v1).unwrap().unwrap().name, "an encrypted disk image (cdsaencr, version 1)");
+    }
+}

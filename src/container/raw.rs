@@ -1,0 +1,137 @@
+//! UDRW: byte *n* of the file is byte *n* of the disk.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
+use crate::store::{Open, Store};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "raw image";
+
+/// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part of the disk.
+pub const SECTOR: u64 = 512;
+
+/// A disk that is a file's bytes as they are.
+#[derive(Debug, Clone)]
+pub struct Raw {
+    file: Arc<dyn BlockDevice>,
+}
+
+impl Raw {
+    /// The disk in `file`, whatever it holds: that it is one is for the caller to know.
+    pub fn new(file: Arc<dyn BlockDevice>) -> Self {
+        Self { file }
+    }
+
+    /// A new blank disk of `len` bytes, a multiple of 512, in the file `name`, which must not exist.
+    pub fn create(store: &dyn Store, name: &str, len: u64) -> Result<Self> {
+        check_len(LAYER, len)?;
+        let Some(file) = store.open(name, Open::CreateNew)? else {
+            return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
+        };
+        if let Err(error) = file.set_len(len, Leave::Zeros) {
+            store.remove(name)?;
+            return Err(error);
+        }
+        Ok(Self::new(file))
+    }
+
+    /// Bytes of the file that are no part of the disk, because they make no whole sector.
+    pub fn trailing(&self) -> u64 {
+        self.file.info().len % SECTOR
+    }
+}
+
+/// Refuses what no disk can be long.
+pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
+    if len == 0 || !len.is_multiple_of(SECTOR) {
+        return Err(Error::new(Kind::Invalid, layer, format!("{len} bytes are not a whole number of {SECTOR}-byte sectors")));
+    }
+    // hdiutil's bound, and that of file offsets.
+    if len > i64::MAX as u64 {
+        return Err(Error::new(Kind::Limit, layer, format!("{len} bytes are more than 2^63 - {SECTOR}")));
+    }
+    Ok(())
+}
+
+impl BlockDevice for Raw {
+    fn info(&self) -> Info {
+        let below = self.file.info();
+        Info { len: below.len - below.len % SECTOR, block: SECTOR as u32, ..below }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.file.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.file.write_at(offset, buf)
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.info().check_range(LAYER, &range)?;
+        self.file.discard(range, leave)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        self.file.extent_at(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.file.flush()
+    }
+
+    /// `len` must be a whole number of sectors.
+    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        check_len(LAYER, len)?;
+        let info = self.info();
+        if self.trailing() > 0 && len > info.len {
+            // Growth trusts no leftovers: the odd bytes past the old end would become part of the disk.
+            self.file.set_len(info.len, leave)?;
+            self.file.flush()?;
+        }
+        self.file.set_len(len, leave)
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        self.file.lend(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDeviceExt, Memory};
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn odd_bytes_at_the_end_are_no_part_of_the_disk() {
+        let mut bytes = vec![7; 1024];
+        bytes.extend([9; 100]);
+        let raw = Raw::new(Arc::new(Memory::from(bytes)));
+        assert_eq!((raw.info().len, raw.trailing()), (1024, 100));
+        assert_eq!(raw.read_at(1000, &mut [0; 25]).unwrap_err().kind(), Kind::OutOfRange);
+        raw.set_len(1536, Leave::Zeros).unwrap();
+        assert_eq!(raw.read_vec(1024, 512).unwrap(), [0; 512], "leftovers are not shown by growth");
+        assert_eq!(raw.trailing(), 0);
+    }
+
+    #[test]
+    fn lengths_are_whole_sectors() {
+        let store = MemoryStore::default();
+        for (len, kind) in [(0, Kind::Invalid), (513, Kind::Invalid), (1 << 63, Kind::Limit)] {
+            assert_eq!(Raw::create(&store, "x", len).unwrap_err().kind(), kind);
+            assert!(store.stat("x").unwrap().is_none(), "a refused image leaves no file");
+        }
+        let raw = Raw::create(&store, "x", 1024).unwrap();
+        assert_eq!(raw.set_len(1000, Leave::Zeros).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(Raw::create(&store, "x", 1024).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(raw.info().len, 1024);
+    }
+}

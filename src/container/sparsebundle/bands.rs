@@ -1,0 +1,508 @@
+//! Where bytes of the disk are in `bands/`, and how they get there. Source: docs/formats/sparsebundle.md §3.
+//!
+//! A request is cut at the borders of bands. Each piece looks its band's [`Slot`] up and holds that band's lock alone:
+//! shared while bytes move within the file, exclusively while the file is opened, made, grown or removed.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+
+use rustix::io::Errno;
+
+use super::cache::Cache;
+use super::mapped::Mapped;
+use super::plist::Version;
+use super::slot::{BLOCK, Band, RunKind, Slot, State};
+use super::{BandIndex, LAYER};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
+use crate::store::{Open, Store};
+use crate::{Error, Kind, Result, platform};
+
+/// Bands kept open. Apple keeps 64; more make random writes over many bands cheap.
+const OPEN_BANDS: u64 = 4096;
+/// Descriptors left to everybody else in the process when the limit cannot be raised.
+const OTHER_FILES: u64 = 128;
+/// A band file grows by its own length within these bounds, so that a stream of small writes does not change the
+/// length for each of them. A flush cuts off what was not used.
+const LEAST_GROWTH: u64 = 1 << 20;
+const MOST_GROWTH: u64 = 16 << 20;
+
+/// The bands of a bundle as one run of bytes.
+#[derive(Debug)]
+pub(super) struct Bands {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) band_size: u64,
+    pub(super) version: Version,
+    pub(super) access: Access,
+    len: AtomicU64,
+    cache: Cache,
+    /// Some slot, or some name, changed since the last flush began.
+    unflushed: AtomicBool,
+    names_changed: AtomicBool,
+    /// One flush at a time: the second must not return before the first is done.
+    flushing: Mutex<()>,
+    /// A flush failed, or a plist may be half written: what is durable is not known.
+    lost: AtomicBool,
+}
+
+/// The part of a request that falls into one band.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Piece {
+    index: BandIndex,
+    within: Range<u64>,
+    /// Where the piece begins in the request, in bytes.
+    done: u64,
+    /// Where it ends on the disk.
+    disk_end: u64,
+}
+
+impl Bands {
+    pub(super) fn new(store: Arc<dyn Store>, info: super::plist::Info, access: Access) -> Self {
+        let limit = platform::raise_file_limit(OPEN_BANDS + OTHER_FILES);
+        let most = limit.saturating_sub(OTHER_FILES).min(OPEN_BANDS) as usize;
+        Self {
+            store,
+            band_size: info.band_size,
+            version: info.version,
+            access,
+            len: AtomicU64::new(info.size),
+            cache: Cache::new(most),
+            unflushed: AtomicBool::new(false),
+            names_changed: AtomicBool::new(false),
+            flushing: Mutex::new(()),
+            lost: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn info(&self) -> Info {
+        Info { len: self.len(), block: 512, write: 1, discard: BLOCK, access: self.access }
+    }
+
+    /// How many bands a disk of `len` bytes has.
+    pub(super) fn count(&self, len: u64) -> u64 {
+        len.div_ceil(self.band_size)
+    }
+
+    /// How long the file of a band may be on a disk of `len` bytes.
+    pub(super) fn most(&self, index: BandIndex, len: u64) -> u64 {
+        len.saturating_sub(index.0.saturating_mul(self.band_size)).min(self.band_size)
+    }
+
+    /// `range`, which is within the disk, cut at the borders of bands.
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+        let band_size = self.band_size;
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at == range.end {
+                return None;
+            }
+            let start = at % band_size;
+            let len = (band_size - start).min(range.end - at);
+            let done = at - range.start;
+            let index = BandIndex(at / band_size);
+            at += len;
+            Some(Piece { index, within: start..start + len, done, disk_end: at })
+        })
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        if self.lost.load(Ordering::SeqCst) {
+            let refused = "an earlier flush failed and what it lost is not known; open it anew to change it";
+            return Err(Error::new(Kind::Io, LAYER, refused));
+        }
+        Ok(())
+    }
+
+    /// Refuses all changes from now on, because it is not known what is durable.
+    pub(super) fn lose(&self, error: Error) -> Error {
+        self.lost.store(true, Ordering::SeqCst);
+        error
+    }
+
+    /// Asked again under the band's lock: the disk may have been cut since the request came in.
+    fn check_not_cut(&self, piece: &Piece) -> Result<()> {
+        let len = self.len();
+        if piece.disk_end <= len {
+            return Ok(());
+        }
+        let length = piece.within.end - piece.within.start;
+        Err(Error::out_of_range(LAYER, piece.disk_end - length, length, len))
+    }
+
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = self.info().check(LAYER, offset, buf.len() as u64)?;
+        for piece in self.pieces(offset..end) {
+            let slot = self.slot(piece.index)?;
+            let state = self.opened(&slot)?;
+            self.check_not_cut(&piece)?;
+            let (mut at, mut done) = (piece.within.start, piece.done as usize);
+            while at < piece.within.end {
+                let run = state.locate(&(at..piece.within.end));
+                let out = &mut buf[done..done + run.len as usize];
+                match (run.kind, &*state) {
+                    (RunKind::File, State::Stored(band)) => band.file.read_at(at, out)?,
+                    _ => out.fill(0),
+                }
+                at += run.len;
+                done += run.len as usize;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.check_changeable()?;
+        let end = self.info().check(LAYER, offset, buf.len() as u64)?;
+        for piece in self.pieces(offset..end) {
+            let from = piece.done as usize;
+            let bytes = &buf[from..from + (piece.within.end - piece.within.start) as usize];
+            self.write_piece(&piece, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn write_piece(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
+        let slot = self.slot(piece.index)?;
+        loop {
+            let state = self.opened(&slot)?;
+            self.check_not_cut(piece)?;
+            let stored = match &*state {
+                State::Stored(band) => band.stored(),
+                State::Unopened | State::Missing => 0,
+            };
+            if piece.within.start >= stored && is_zero(bytes) {
+                return Ok(()); // nothing is stored there, which reads as zeros already
+            }
+            if let State::Stored(band) = &*state
+                && piece.within.end <= band.len
+                && band.mapped.is_none()
+            {
+                let written = band.file.write_at(piece.within.start, bytes);
+                band.fill(piece.within.end);
+                self.changed(&slot);
+                return written;
+            }
+            drop(state);
+            self.make_room(&slot, piece)?;
+        }
+    }
+
+    /// Makes the band ready to be written up to the end of `piece`.
+    fn make_room(&self, slot: &Slot, piece: &Piece) -> Result<()> {
+        let mut state = slot.exclusive();
+        self.check_not_cut(piece)?;
+        match &mut *state {
+            State::Unopened => {}
+            State::Missing => *state = State::Stored(self.create(slot.index, piece.within.end)?),
+            State::Stored(band) => {
+                self.settle(slot.index, band)?;
+                if band.len < piece.within.end {
+                    let len = self.grown(slot.index, band.len, piece.within.end);
+                    band.file.set_len(len, Leave::Zeros)?;
+                    band.len = len;
+                }
+                // A flush in between must not cut the room off again.
+                band.fill(piece.within.end);
+            }
+        }
+        self.changed(slot);
+        Ok(())
+    }
+
+    /// How long to make a band file that has `len` bytes and needs `needed`.
+    fn grown(&self, index: BandIndex, len: u64, needed: u64) -> u64 {
+        let ahead = len.saturating_add(len.clamp(LEAST_GROWTH, MOST_GROWTH));
+        ahead.max(needed.next_multiple_of(BLOCK)).min(self.most(index, self.len())).max(needed)
+    }
+
+    fn create(&self, index: BandIndex, needed: u64) -> Result<Band> {
+        if self.version == Version::Two && self.store.remove(&index.mapped_name())? {
+            // Of a band that is long gone: it would hide what is written now.
+            self.sync_names_now()?;
+        }
+        let name = index.name();
+        let Some(file) = self.open_file(&name, Open::CreateNew)? else {
+            return Err(Error::new(Kind::Conflict, LAYER, "was made by somebody else while the bundle was open").named(name));
+        };
+        self.names_changed.store(true, Ordering::SeqCst);
+        let len = self.grown(index, 0, needed);
+        if let Err(error) = file.set_len(len, Leave::Zeros) {
+            // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
+            let _ = self.store.remove(&name);
+            return Err(error);
+        }
+        Ok(Band::new(file, len, needed, None))
+    }
+
+    /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become zeros for everybody,
+    /// then the map goes, so that it cannot hide what is written next. Source: docs/formats/sparsebundle.md §7.
+    fn settle(&self, index: BandIndex, band: &mut Band) -> Result<()> {
+        let Some(mapped) = &band.mapped else { return Ok(()) };
+        let mut at = 0;
+        while at < band.len {
+            let (unmapped, len) = mapped.run_at(at);
+            let end = at.saturating_add(len).min(band.len);
+            if unmapped {
+                band.file.discard(at..end, Leave::Zeros)?;
+            }
+            at = end;
+        }
+        band.file.flush().map_err(|error| self.lose(error))?;
+        self.store.remove(&index.mapped_name())?;
+        self.sync_names_now()?;
+        band.mapped = None;
+        Ok(())
+    }
+
+    pub(super) fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.check_changeable()?;
+        self.info().check_range(LAYER, &range)?;
+        self.pieces(range).try_for_each(|piece| self.discard_piece(&piece, leave))
+    }
+
+    fn discard_piece(&self, piece: &Piece, leave: Leave) -> Result<()> {
+        let slot = self.slot(piece.index)?;
+        {
+            let state = self.opened(&slot)?;
+            self.check_not_cut(piece)?;
+            let State::Stored(band) = &*state else { return Ok(()) };
+            let range = piece.within.start..piece.within.end.min(band.stored());
+            if range.is_empty() {
+                return Ok(());
+            }
+            let whole = range.start == 0 && range.end == band.stored();
+            if !whole && band.mapped.is_none() {
+                let done = band.file.discard(range, leave);
+                self.changed(&slot);
+                return done;
+            }
+            if !whole && leave == Leave::Any {
+                return Ok(()); // to settle the map may cost a write
+            }
+        }
+        let mut state = slot.exclusive();
+        self.check_not_cut(piece)?;
+        let State::Stored(band) = &mut *state else { return Ok(()) };
+        // Asked again: the band may have grown in between.
+        let end = piece.within.end.min(band.stored());
+        if piece.within.start == 0 && end == band.stored() {
+            self.remove(slot.index)?;
+            *state = State::Missing;
+            return Ok(());
+        }
+        if piece.within.start >= end {
+            return Ok(());
+        }
+        self.settle(slot.index, band)?;
+        let done = band.file.discard(piece.within.start..end, leave);
+        self.changed(&slot);
+        done
+    }
+
+    /// Removes a band's files. To be called under its exclusive lock.
+    fn remove(&self, index: BandIndex) -> Result<()> {
+        self.store.remove(&index.name())?;
+        if self.version == Version::Two {
+            // The band first: without its map it would show again what the map hides.
+            self.sync_names_now()?;
+            self.store.remove(&index.mapped_name())?;
+        }
+        self.names_changed.store(true, Ordering::SeqCst);
+        self.unflushed.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub(super) fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        let Some(piece) = self.pieces(range.clone()).next() else {
+            return Err(Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start));
+        };
+        let slot = self.slot(piece.index)?;
+        let state = self.opened(&slot)?;
+        self.check_not_cut(&piece)?;
+        let run = state.locate(&piece.within);
+        match (run.kind, &*state) {
+            (RunKind::File, State::Stored(band)) => band.file.extent_at(piece.within.start..piece.within.start + run.len),
+            (RunKind::Unmapped, _) => Ok(Extent { kind: ExtentKind::Zero, len: run.len }),
+            _ => Ok(Extent { kind: ExtentKind::Hole, len: run.len }),
+        }
+    }
+
+    pub(super) fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        let Some(piece) = self.pieces(range).next() else { return Ok(None) };
+        let slot = self.slot(piece.index)?;
+        let state = self.opened(&slot)?;
+        self.check_not_cut(&piece)?;
+        let run = state.locate(&piece.within);
+        let (RunKind::File, State::Stored(band)) = (run.kind, &*state) else { return Ok(None) };
+        let lent = band.file.lend(piece.within.start..piece.within.start + run.len)?;
+        // A slot in use is not forgotten, so that whoever cuts the band does it through the file that knows of the loan.
+        Ok(lent.map(|lent| lent.holding(slot.clone())))
+    }
+
+    pub(super) fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_changeable()?;
+        if !self.unflushed.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        for slot in self.cache.all() {
+            slot.sync().map_err(|error| self.lose(error))?;
+        }
+        if self.names_changed.swap(false, Ordering::SeqCst) {
+            self.sync_names_now()?;
+        }
+        // A band that was closed meanwhile may have failed to flush.
+        self.check_changeable()
+    }
+
+    fn sync_names_now(&self) -> Result<()> {
+        self.store.sync().map_err(|error| self.lose(error))
+    }
+
+    fn changed(&self, slot: &Slot) {
+        slot.mark_dirty();
+        if !self.unflushed.load(Ordering::SeqCst) {
+            self.unflushed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {
+        let found = self.cache.slot(index);
+        if found.crowded {
+            self.close_one(index)?;
+        }
+        Ok(found.slot)
+    }
+
+    /// Closes the band least recently used, flushed first. `false`: all are in use.
+    fn close_one(&self, near: BandIndex) -> Result<bool> {
+        let Some(slot) = self.cache.oldest_idle(near) else { return Ok(false) };
+        slot.sync().map_err(|error| self.lose(error))?;
+        Ok(self.cache.forget(slot))
+    }
+
+    /// The state of a band, opened if nobody has yet.
+    fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, State>> {
+        loop {
+            let state = slot.shared();
+            if !matches!(*state, State::Unopened) {
+                return Ok(state);
+            }
+            drop(state);
+            self.open_band(slot.index, &mut slot.exclusive())?;
+        }
+    }
+
+    fn open_band(&self, index: BandIndex, state: &mut State) -> Result<()> {
+        if !matches!(state, State::Unopened) {
+            return Ok(());
+        }
+        let how = if self.access == Access::ReadOnly { Open::Read } else { Open::Write };
+        let name = index.name();
+        let Some(file) = self.open_file(&name, how)? else {
+            *state = State::Missing;
+            return Ok(());
+        };
+        let len = file.info().len;
+        if len > self.band_size {
+            let message = format!("expected at most {} bytes, the band size, found {len}", self.band_size);
+            return Err(Error::new(Kind::Corrupt, LAYER, message).named(name));
+        }
+        let mapped = match self.version {
+            Version::One => None,
+            Version::Two => Mapped::load(&*self.store, index, self.band_size)?,
+        };
+        *state = State::Stored(Band::new(file, len, len, mapped));
+        Ok(())
+    }
+
+    /// Opens a file of the bundle, with bands closed first if the process has too many open.
+    fn open_file(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let mut tries = 0..super::cache::SHARDS as u64;
+        loop {
+            match self.store.open(name, how) {
+                Err(error) if is_too_many_files(&error) => match tries.next() {
+                    Some(shard) => drop(self.close_one(BandIndex(shard))?),
+                    None => return Err(error),
+                },
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Takes a new length that the plists already tell.
+    pub(super) fn grow(&self, len: u64) {
+        self.len.store(len, Ordering::SeqCst);
+    }
+
+    /// Shuts requests past `len` out and waits for those on their way. Returns the length before.
+    pub(super) fn shut_out(&self, len: u64) -> u64 {
+        let before = self.len.swap(len, Ordering::SeqCst);
+        let first = len / self.band_size;
+        for slot in self.cache.all() {
+            if slot.index.0 >= first {
+                drop(slot.exclusive());
+            }
+        }
+        before
+    }
+
+    /// Removes what lies past the end of a disk of `len` bytes, durably: bands, and the tail of the last one's file.
+    pub(super) fn remove_beyond(&self, len: u64) -> Result<()> {
+        let count = self.count(len);
+        let mut beyond = BTreeSet::new();
+        for folder in [super::BANDS, super::MAPPED] {
+            self.store.list(folder, &mut |entry| {
+                beyond.extend(BandIndex::from_name(folder, entry.name).filter(|index| index.0 >= count));
+                Ok(())
+            })?;
+        }
+        for index in &beyond {
+            let slot = self.slot(*index)?;
+            let mut state = slot.exclusive();
+            self.remove(*index)?;
+            *state = State::Missing;
+        }
+        let cut = match count.checked_sub(1).map(BandIndex) {
+            Some(last) => self.cut_band(last, self.most(last, len))?,
+            None => false,
+        };
+        if cut || !beyond.is_empty() {
+            self.sync_names_now()?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the file of a band to `most` bytes, durably. `false`: it was no longer than that.
+    fn cut_band(&self, index: BandIndex, most: u64) -> Result<bool> {
+        let slot = self.slot(index)?;
+        drop(self.opened(&slot)?);
+        let mut state = slot.exclusive();
+        let State::Stored(band) = &mut *state else { return Ok(false) };
+        if band.len <= most {
+            return Ok(false);
+        }
+        self.settle(index, band)?;
+        band.cut(most)?;
+        band.file.flush().map_err(|error| self.lose(error))?;
+        Ok(true)
+    }
+}
+
+/// Whether the process, or the host, has no descriptor left.
+fn is_too_many_files(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let errno = cause.and_then(Errno::from_io_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+}

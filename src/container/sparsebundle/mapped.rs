@@ -1,0 +1,82 @@
+//! `mapped/` of a version 2 bundle: which blocks of a band count. Source: docs/formats/sparsebundle.md §7.
+//!
+//! The order of the bits within a byte is not known. A byte of zeros means eight unmapped blocks in either order, and
+//! only those are taken to read as zeros; every other block is taken at its stored bytes.
+
+use super::BandIndex;
+use super::slot::BLOCK;
+use crate::Result;
+use crate::device::BlockDeviceExt;
+use crate::store::{Open, Store};
+
+/// Bytes of a band that one byte of the map speaks for.
+const PER_BYTE: u64 = 8 * BLOCK;
+/// Bytes that may stand before the map and mean nothing to it.
+const PREFIX: u64 = 16;
+/// The map of an 8 GiB band, the largest that macOS makes. Memory is not spent on more.
+const MOST_BYTES: u64 = (8 << 30) / PER_BYTE;
+
+/// The map of one band.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    /// Empty where the file is there but of a length that means nothing: everything counts then.
+    bits: Box<[u8]>,
+}
+
+impl Mapped {
+    /// Reads the map of a band. `None`: there is none.
+    pub(super) fn load(store: &dyn Store, index: BandIndex, band_size: u64) -> Result<Option<Self>> {
+        let Some(file) = store.open(&index.mapped_name(), Open::Read)? else {
+            return Ok(None);
+        };
+        let expected = band_size.div_ceil(PER_BYTE);
+        let start = match file.info().len.checked_sub(expected) {
+            Some(start @ (0 | PREFIX)) if expected <= MOST_BYTES => start,
+            _ => return Ok(Some(Self { bits: Box::default() })),
+        };
+        let bits = file.read_vec(start, expected as usize)?.into_boxed_slice();
+        Ok(Some(Self { bits }))
+    }
+
+    /// Whether the bytes at `offset` of the band are known to be unmapped, and for how many bytes the answer holds.
+    pub(super) fn run_at(&self, offset: u64) -> (bool, u64) {
+        let first = usize::try_from(offset / PER_BYTE).unwrap_or(usize::MAX);
+        let Some(rest @ [byte, ..]) = self.bits.get(first..) else {
+            return (false, u64::MAX);
+        };
+        let unmapped = *byte == 0;
+        let bytes = rest.iter().take_while(|byte| (**byte == 0) == unmapped).count() as u64;
+        (unmapped, bytes * PER_BYTE - offset % PER_BYTE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{MemoryStore, Put};
+
+    const BAND: u64 = 4 * PER_BYTE;
+
+    fn load(bytes: &[u8]) -> Mapped {
+        let store = MemoryStore::default();
+        store.put("mapped/a", bytes, Put::Replace).unwrap();
+        Mapped::load(&store, BandIndex(10), BAND).unwrap().unwrap()
+    }
+
+    #[test]
+    fn only_bytes_of_zeros_are_known() {
+        for map in [load(&[0, 0, 0x10, 0]), load(&[&[0; 16][..], &[0, 0, 0x10, 0]].concat())] {
+            assert_eq!(map.run_at(0), (true, 2 * PER_BYTE));
+            assert_eq!(map.run_at(PER_BYTE + 1), (true, PER_BYTE - 1));
+            assert_eq!(map.run_at(2 * PER_BYTE), (false, PER_BYTE));
+            assert_eq!(map.run_at(4 * PER_BYTE - 1), (true, 1));
+        }
+    }
+
+    #[test]
+    fn a_map_of_another_length_hides_nothing() {
+        assert_eq!(load(&[0; 5]).run_at(0), (false, u64::MAX));
+        assert_eq!(load(&[]).run_at(BAND), (false, u64::MAX));
+        assert!(Mapped::load(&MemoryStore::default(), BandIndex(0), BAND).unwrap().is_none());
+    }
+}

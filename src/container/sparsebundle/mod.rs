@@ -1,0 +1,290 @@
+//! UDSB: a folder whose files are the bands of a disk. Source: docs/formats/sparsebundle.md.
+//!
+//! ```text
+//! Info.plist, Info.bckup   plist.rs     size of the disk and of a band
+//! bands/<hex>              bands.rs     where bytes are; one slot.rs for each band met, kept by cache.rs
+//! mapped/<hex>             mapped.rs    version 2: blocks that do not count
+//! lock, token              here         locked while the bundle is open
+//! ```
+
+mod bands;
+mod cache;
+mod mapped;
+mod plist;
+mod resize;
+mod slot;
+mod survey;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use super::raw::check_len;
+use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use crate::store::{Guard, Lock, Open, Put, Store};
+use crate::{Error, Kind, Result};
+use bands::Bands;
+
+pub use plist::Version;
+pub use survey::Survey;
+
+const LAYER: &str = "sparse bundle";
+
+const BANDS: &str = "bands/";
+const MAPPED: &str = "mapped/";
+const TOKEN: &str = "token";
+const LOCK: &str = "lock";
+
+/// The band size of a new bundle, unless the disk is so large that it would have too many.
+const DEFAULT_BAND_SIZE: u64 = 8 << 20;
+/// More bands than this are avoided by default: file servers and copies suffer from folders larger than that.
+const DEFAULT_MOST_BANDS: u64 = 65_536;
+/// More bands than this are worth a warning.
+const MANY_BANDS: u64 = 100_000;
+/// The band sizes that hdiutil and DiskImages2 make.
+pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
+
+/// What a new bundle is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Bytes of the disk: whole sectors of 512.
+    pub len: u64,
+    /// Bytes of a band: whole sectors within [`BAND_SIZES`], used exactly as given, also where the disk is smaller than
+    /// a band. `None`: [`default_band_size`].
+    pub band_size: Option<u64>,
+}
+
+/// 8 MiB, doubled until a full disk of `len` bytes has no more than 65,536 bands, at most 8 GiB.
+pub fn default_band_size(len: u64) -> u64 {
+    let mut size = DEFAULT_BAND_SIZE;
+    while len.div_ceil(size) > DEFAULT_MOST_BANDS && size < *BAND_SIZES.end() {
+        size *= 2;
+    }
+    size
+}
+
+/// An open sparse bundle: the disk in it, as a device.
+///
+/// Opening reads the plists and nothing else: it takes as long with a million bands as with none. A band whose file
+/// is longer than the band size is refused when it is first met, because nobody can tell what the excess was meant
+/// to be; what the last band's file has past the end of the disk is left by an interrupted resize, and ignored.
+#[derive(Debug)]
+pub struct Bundle {
+    bands: Bands,
+    warnings: Vec<String>,
+    /// One change of the length at a time.
+    resizing: Mutex<()>,
+    _locks: [Guard; 2],
+}
+
+impl Bundle {
+    /// Makes a bundle with no band in `store`, which must not hold one.
+    ///
+    /// It is durable when this returns, and not before its last step does it look like a bundle.
+    pub fn create(store: Arc<dyn Store>, options: &CreateOptions) -> Result<Self> {
+        let info = plist::Info {
+            size: options.len,
+            band_size: options.band_size.unwrap_or_else(|| default_band_size(options.len)),
+            version: Version::One,
+        };
+        check_len(LAYER, info.size)?;
+        check_band_size(info.band_size)?;
+        for name in [plist::INFO, plist::BACKUP] {
+            if store.stat(name)?.is_some() {
+                return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
+            }
+        }
+        // A store makes folders with their first file only, and macOS wants to find this one.
+        let first = BandIndex(0).name();
+        store.open(&first, Open::Create)?;
+        store.remove(&first)?;
+        store.open(TOKEN, Open::Create)?;
+        let locks = lock(&*store, Access::ReadWrite)?;
+        let xml = info.to_xml();
+        for name in [plist::BACKUP, plist::INFO] {
+            store.sync()?;
+            store.put(name, xml.as_bytes(), Put::Replace)?;
+        }
+        store.sync()?;
+        Ok(Self::new(store, info, Access::ReadWrite, warnings_of_size(&info), locks))
+    }
+
+    /// Opens the bundle in `store`. Read-only opens change nothing; others make `lock` and `token` if missing.
+    pub fn open(store: Arc<dyn Store>, access: Access) -> Result<Self> {
+        // Refused before a lock is made in something that is no bundle of ours.
+        read_info(&*store)?;
+        let token = check_token(&*store)?;
+        let locks = lock(&*store, access)?;
+        // Read again: whoever had the lock may have changed it.
+        let (info, mut warnings) = read_info(&*store)?;
+        warnings.extend(token);
+        Ok(Self::new(store, info, access, warnings, locks))
+    }
+
+    fn new(store: Arc<dyn Store>, info: plist::Info, access: Access, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
+        Self { bands: Bands::new(store, info, access), warnings, resizing: Mutex::new(()), _locks: locks }
+    }
+
+    /// Bytes of a band.
+    pub fn band_size(&self) -> u64 {
+        self.bands.band_size
+    }
+
+    /// How many bands the disk has when it is full.
+    pub fn band_count(&self) -> u64 {
+        self.bands.count(self.bands.len())
+    }
+
+    /// `bundle-backingstore-version`.
+    pub fn version(&self) -> Version {
+        self.bands.version
+    }
+
+    /// What is odd about the bundle without keeping it from working.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+/// Whether `store` holds what looks like a bundle, whole or not.
+pub fn is_bundle(store: &dyn Store) -> Result<bool> {
+    Ok(store.stat(plist::INFO)?.is_some() || store.stat(plist::BACKUP)?.is_some())
+}
+
+fn check_band_size(size: u64) -> Result<()> {
+    let (least, most) = BAND_SIZES.into_inner();
+    if BAND_SIZES.contains(&size) && size.is_multiple_of(super::raw::SECTOR) {
+        return Ok(());
+    }
+    let message = format!("expected a band size of whole 512-byte sectors from {least} to {most} bytes, found {size}");
+    Err(Error::new(Kind::Invalid, LAYER, message))
+}
+
+fn warnings_of_size(info: &plist::Info) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let bands = info.size.div_ceil(info.band_size);
+    if bands > MANY_BANDS {
+        warnings.push(format!("the bundle has {bands} bands when it is full; more than {MANY_BANDS} files make it slow to copy"));
+    }
+    if !info.band_size.is_multiple_of(slot::BLOCK) {
+        warnings.push(format!("the band size of {} bytes is no multiple of 4096; macOS 26 may refuse it", info.band_size));
+    }
+    warnings
+}
+
+/// The facts of `Info.plist`, or of its copy where that cannot be read.
+fn read_info(store: &dyn Store) -> Result<(plist::Info, Vec<String>)> {
+    let first = match read_plist(store, plist::INFO) {
+        Ok(info) => return Ok((info, Vec::new())),
+        Err(plist::Unread::Refused(error)) => return Err(error),
+        Err(plist::Unread::Unreadable(error)) => error,
+    };
+    match read_plist(store, plist::BACKUP) {
+        Ok(info) => Ok((info, vec![format!("{} is used instead of {}: {first}", plist::BACKUP, plist::INFO)])),
+        Err(unread) => {
+            let second = Error::from(unread);
+            let message = format!("{}, and {}: {}", first.message(), plist::BACKUP, second.message());
+            Err(Error::new(first.kind(), LAYER, message).named(plist::INFO))
+        }
+    }
+}
+
+fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unread> {
+    let unreadable = plist::Unread::Unreadable;
+    let missing = || Error::not_found(LAYER, name);
+    let file = store.open(name, Open::Read).and_then(|file| file.ok_or_else(missing)).map_err(unreadable)?;
+    let len = file.info().len;
+    if len > plist::MOST_BYTES {
+        let message = format!("expected at most {} bytes, found {len}", plist::MOST_BYTES);
+        return Err(unreadable(Error::new(Kind::Limit, LAYER, message).named(name)));
+    }
+    let bytes = file.read_vec(0, len as usize).map_err(unreadable)?;
+    plist::Info::parse(&bytes, name)
+}
+
+/// Refuses an encrypted bundle; returns a warning if `token` holds what is no header.
+fn check_token(store: &dyn Store) -> Result<Option<String>> {
+    let Some(token) = store.open(TOKEN, Open::Read)? else { return Ok(None) };
+    let len = token.info().len;
+    if len == 0 {
+        return Ok(None);
+    }
+    let starts = len >= 8 && token.read_array::<8>(0)? == *b"encrcdsa";
+    let ends = len >= 8 && token.read_array::<8>(len - 8)? == *b"cdsaencr";
+    if starts || ends {
+        let message = "holds an encryption header: the bundle is encrypted, which this version does not read yet";
+        return Err(Error::unsupported(LAYER, message).named(TOKEN));
+    }
+    Ok(Some(format!("{TOKEN} holds {len} bytes that are no encryption header; they are ignored")))
+}
+
+/// Takes both locks, the newer one first: systems before DiskImages2 know only `token`.
+fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
+    let mode = if access == Access::ReadOnly { Lock::Shared } else { Lock::Exclusive };
+    let take = |name| match store.lock(name, mode) {
+        // File servers that know no locks: macOS goes on without, too.
+        Err(error) if error.kind() == Kind::Unsupported => Ok(Guard::nothing()),
+        taken => taken,
+    };
+    Ok([take(LOCK)?, take(TOKEN)?])
+}
+
+/// The number of a band: its place on the disk divided by the band size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct BandIndex(u64);
+
+impl BandIndex {
+    /// Of its file: lower-case hexadecimal without padding.
+    fn name(self) -> String {
+        format!("{BANDS}{:x}", self.0)
+    }
+
+    /// Of its map in a version 2 bundle.
+    fn mapped_name(self) -> String {
+        format!("{MAPPED}{:x}", self.0)
+    }
+
+    /// The band that `name` is the file of in `folder`. `None`: not a name that macOS would write.
+    fn from_name(folder: &str, name: &str) -> Option<Self> {
+        let digits = name.strip_prefix(folder)?;
+        let index = u64::from_str_radix(digits, 16).ok()?;
+        (format!("{index:x}") == digits).then_some(Self(index))
+    }
+}
+
+impl BlockDevice for Bundle {
+    fn info(&self) -> Info {
+        self.bands.info()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.bands.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.bands.write_at(offset, buf)
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.bands.discard(range, leave)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.bands.extent_at(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.bands.flush()
+    }
+
+    /// `len` must be a whole number of sectors. Durable when it returns.
+    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+        self.resize(len)
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.bands.lend(range)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! `Info.plist`: what a bundle says of itself. Source: docs/formats/sparsebundle.md §2.
+
+use std::io::Cursor;
+
+use plist::stream::{Event, Reader};
+
+use super::LAYER;
+use crate::container::raw::SECTOR;
+use crate::{Error, Kind, Result};
+
+/// The list that counts.
+pub(super) const INFO: &str = "Info.plist";
+/// Its copy, read when the first is missing or unreadable, and written before it.
+pub(super) const BACKUP: &str = "Info.bckup";
+
+/// What macOS writes has about 500 bytes. More than this is no description of a bundle.
+pub(super) const MOST_BYTES: u64 = 64 * 1024;
+/// A binary list can name one object many times over, so that a small file unfolds without end.
+const MOST_EVENTS: usize = 4096;
+
+const TYPE: &str = "com.apple.diskimage.sparsebundle";
+
+/// The five facts of `Info.plist`, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Info {
+    /// Bytes of the disk, a multiple of 512.
+    pub(super) size: u64,
+    /// Bytes of a band, a multiple of 512, not 0.
+    pub(super) band_size: u64,
+    /// Whether `mapped/` remembers which blocks are unmapped.
+    pub(super) version: Version,
+}
+
+/// `bundle-backingstore-version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Bands alone, as hdiutil writes.
+    One,
+    /// Bands and `mapped/`, as DiskImages2 writes.
+    Two,
+}
+
+impl Version {
+    /// The number in `Info.plist`.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
+/// Why bytes are no [`Info`].
+pub(super) enum Unread {
+    /// No list, or one that lacks a key: the copy is to be asked.
+    Unreadable(Error),
+    /// A list that says what cannot be. The copy has no say.
+    Refused(Error),
+}
+
+impl From<Unread> for Error {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Unreadable(error) | Unread::Refused(error) => error,
+        }
+    }
+}
+
+/// The values of the keys that matter, as far as they were met.
+#[derive(Default)]
+struct Found {
+    size: Option<u64>,
+    band_size: Option<u64>,
+    version: Option<u64>,
+    bundle_type: Option<String>,
+}
+
+impl Info {
+    /// Reads an XML or binary property list; `name` is the file's, for errors.
+    pub(super) fn parse(bytes: &[u8], name: &str) -> Result<Self, Unread> {
+        let found = Found::read(bytes).map_err(|error| Unread::Unreadable(error.named(name)))?;
+        let lacks = |key: &str| {
+            let message = format!("expected the key {key} with a value of its type, found none");
+            Unread::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
+        };
+        let bundle_type = found.bundle_type.ok_or_else(|| lacks("diskimage-bundle-type"))?;
+        let band_size = found.band_size.ok_or_else(|| lacks("band-size"))?;
+        let version = found.version.ok_or_else(|| lacks("bundle-backingstore-version"))?;
+        let size = found.size.ok_or_else(|| lacks("size"))?;
+
+        let refuse = |message: String| Err(Unread::Refused(Error::new(Kind::Corrupt, LAYER, message).named(name)));
+        if bundle_type != TYPE {
+            return refuse(format!("expected diskimage-bundle-type {TYPE}, found {bundle_type:.100}"));
+        }
+        if band_size == 0 || !band_size.is_multiple_of(SECTOR) {
+            return refuse(format!("expected a band-size of whole {SECTOR}-byte sectors, found {band_size}"));
+        }
+        if !size.is_multiple_of(SECTOR) {
+            return refuse(format!("expected a size of whole {SECTOR}-byte sectors, found {size}"));
+        }
+        let version = match version {
+            1 => Version::One,
+            2 => Version::Two,
+            other => {
+                let message = format!("has bundle-backingstore-version {other}, of which only 1 and 2 are known");
+                return Err(Unread::Refused(Error::unsupported(LAYER, message).named(name)));
+            }
+        };
+        Ok(Self { size, band_size, version })
+    }
+
+    /// The list as macOS writes it.
+    pub(super) fn to_xml(self) -> String {
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
+             <plist version=\"1.0\">\n\
+             <dict>\n\
+             \t<key>CFBundleInfoDictionaryVersion</key>\n\
+             \t<string>6.0</string>\n\
+             \t<key>band-size</key>\n\
+             \t<integer>{}</integer>\n\
+             \t<key>bundle-backingstore-version</key>\n\
+             \t<integer>{}</integer>\n\
+             \t<key>diskimage-bundle-type</key>\n\
+             \t<string>{TYPE}</string>\n\
+             \t<key>size</key>\n\
+             \t<integer>{}</integer>\n\
+             </dict>\n\
+             </plist>\n",
+            self.band_size,
+            self.version.number(),
+            self.size
+        )
+    }
+}
+
+impl Found {
+    /// Goes through the list event by event. Collections within the outermost dictionary are stepped over.
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error);
+        let mut found = Self::default();
+        let mut depth = 0u64;
+        let mut key: Option<String> = None;
+        for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
+            if count == MOST_EVENTS {
+                return Err(Error::new(Kind::Limit, LAYER, format!("has more than {MOST_EVENTS} values")));
+            }
+            let event = event.map_err(broken)?;
+            let plain = match event {
+                Event::StartDictionary(_) if count == 0 => {
+                    depth = 1;
+                    continue;
+                }
+                _ if count == 0 => break,
+                Event::StartArray(_) | Event::StartDictionary(_) => {
+                    depth += 1;
+                    continue;
+                }
+                Event::EndCollection => {
+                    depth -= 1;
+                    if depth == 0 {
+                        return Ok(found);
+                    }
+                    None
+                }
+                plain => Some(plain),
+            };
+            if depth > 1 {
+                continue;
+            }
+            match (key.take(), plain) {
+                (None, Some(Event::String(name))) => key = Some(name.into_owned()),
+                (Some(key), Some(value)) => found.take(&key, value),
+                _ => {}
+            }
+        }
+        Err(Error::new(Kind::Corrupt, LAYER, "expected a property list that is a dictionary"))
+    }
+
+    /// A value of another type than the key's is as good as none.
+    fn take(&mut self, key: &str, value: Event<'_>) {
+        match (key, value) {
+            ("size", Event::Integer(number)) => self.size = number.as_unsigned(),
+            ("band-size", Event::Integer(number)) => self.band_size = number.as_unsigned(),
+            ("bundle-backingstore-version", Event::Integer(number)) => self.version = number.as_unsigned(),
+            ("diskimage-bundle-type", Event::String(text)) => self.bundle_type = Some(text.into_owned()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: Info = Info { size: 40_960_000, band_size: 8 << 20, version: Version::One };
+
+    fn parse(text: &str) -> Result<Info, Unread> {
+        Info::parse(text.as_bytes(), "Info.plist")
+    }
+
+    fn dict(body: &str) -> String {
+        format!("<?xml version=\"1.0\"?><plist version=\"1.0\"><dict>{body}</dict></plist>")
+    }
+
+    /// The list of `INFO` with one key's value replaced.
+    fn with(key: &str, value: &str) -> String {
+        let xml = INFO.to_xml();
+        let (before, rest) = xml.split_once(&format!("<key>{key}</key>\n")).unwrap();
+        let (_, after) = rest.split_once('\n').unwrap();
+        format!("{before}<key>{key}</key>\n{value}\n{after}")
+    }
+
+    fn refused(text: &str) -> String {
+        match parse(text) {
+            Err(Unread::Refused(error)) => error.to_string(),
+            Err(Unread::Unreadable(error)) => panic!("the copy would be asked: {error}"),
+            Ok(info) => panic!("{info:?} from {text}"),
+        }
+    }
+
+    fn unreadable(text: &str) -> String {
+        match parse(text) {
+            Err(Unread::Unreadable(error)) => error.to_string(),
+            Err(Unread::Refused(error)) => panic!("the copy would not be asked: {error}"),
+            Ok(info) => panic!("{info:?} from {text}"),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for version in [Version::One, Version::Two] {
+            let info = Info { version, ..INFO };
+            assert_eq!(parse(&info.to_xml()).ok(), Some(info));
+        }
+    }
+
+    #[test]
+    fn order_and_further_keys_do_not_matter() {
+        let text = dict(
+            "<key>size</key><integer>1024</integer>\
+             <key>other</key><array><string>band-size</string><integer>3</integer><dict><key>size</key><integer>7</integer></dict></array>\
+             <key>diskimage-bundle-type</key><string>com.apple.diskimage.sparsebundle</string>\
+             <key>bundle-backingstore-version</key><integer>2</integer>\
+             <key>flag</key><true/>\
+             <key>band-size</key><integer>512</integer>",
+        );
+        assert_eq!(parse(&text).ok(), Some(Info { size: 1024, band_size: 512, version: Version::Two }));
+    }
+
+    #[test]
+    fn binary_lists_are_read() {
+        let mut bytes = Vec::new();
+        plist::Value::from_reader_xml(INFO.to_xml().as_bytes()).unwrap().to_writer_binary(&mut bytes).unwrap();
+        assert_eq!(Info::parse(&bytes, "Info.plist").ok(), Some(INFO));
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_key() {
+        for (key, value, expected) in [
+            ("band-size", "<integer>0</integer>", "found 0"),
+            ("band-size", "<integer>1000</integer>", "found 1000"),
+            ("size", "<integer>513</integer>", "found 513"),
+            ("bundle-backingstore-version", "<integer>3</integer>", "version 3"),
+            ("diskimage-bundle-type", "<string>com.apple.diskimage</string>", "expected diskimage-bundle-type"),
+        ] {
+            let error = refused(&with(key, value));
+            assert!(error.contains(expected) && error.contains("Info.plist"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_left_to_the_copy() {
+        for (text, expected) in [
+            (String::new(), "expected a property list"),
+            ("\0\0\0\0".repeat(100), "expected a property list"),
+            ("<plist><array/></plist>".to_owned(), "that is a dictionary"),
+            (INFO.to_xml().replace("</dict>", ""), "property list"),
+            (INFO.to_xml().replace("band-size", "bandsize"), "the key band-size"),
+            (with("size", "<string>40960000</string>"), "the key size"),
+            (with("size", "<integer>-512</integer>"), "the key size"),
+            (with("size", "<integer>99999999999999999999</integer>"), "property list"),
+        ] {
+            let error = unreadable(&text);
+            assert!(error.contains(expected), "{error} for {text}");
+        }
+    }
+
+    #[test]
+    fn deep_and_unfolding_lists_end() {
+        let deep = dict(&format!("<key>a</key>{}", "<array>".repeat(9000)));
+        assert!(unreadable(&deep).contains("more than 4096 values"));
+        assert!(Info::parse(&unfolding(), "Info.plist").is_err_and(|unread| Error::from(unread).kind() == Kind::Limit));
+    }
+
+    /// A binary list of 40 arrays, each of which holds the next one twice: 2^40 values in 300 bytes.
+    fn unfolding() -> Vec<u8> {
+        let mut bytes = b"bplist00".to_vec();
+        let mut offsets = Vec::new();
+        let mut object = |bytes: &mut Vec<u8>, of: &[u8]| {
+            offsets.push(bytes.len() as u8);
+            bytes.extend(of);
+        };
+        object(&mut bytes, &[0xd1, 1, 2]); // a dictionary of one pair
+        object(&mut bytes, &[0x51, b'a']);
+        for n in 2..42 {
+            object(&mut bytes, &[0xa2, n + 1, n + 1]);
+        }
+        object(&mut bytes, &[0x09]);
+        let table = bytes.len() as u64;
+        let count = offsets.len() as u64;
+        bytes.extend(offsets);
+        bytes.extend([0, 0, 0, 0, 0, 0, 1, 1]);
+        bytes.extend([count, 0, table].iter().flat_map(|number| number.to_be_bytes()));
+        bytes
+    }
+}

@@ -1,0 +1,104 @@
+//! A look at every file of a bundle: how much is stored, and what should not be there. Source:
+//! docs/formats/sparsebundle.md §9, sanity check list.
+
+use super::plist::{self, BACKUP, INFO};
+use super::{BANDS, BandIndex, Bundle, LAYER, read_plist};
+use crate::error::Place;
+use crate::progress::Progress;
+use crate::store::Entry;
+use crate::{Error, Kind, Result};
+
+/// Problems told one by one; more are counted.
+const MOST_PROBLEMS: usize = 100;
+
+/// What [`Bundle::survey`] found.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Bands that have a file.
+    pub bands: u64,
+    /// Bytes of these files.
+    pub len: u64,
+    /// Bytes of storage behind them.
+    pub allocated: u64,
+    /// What is wrong, each with the file it is about; at most 100.
+    pub problems: Vec<Error>,
+    /// Further problems, which are not told.
+    pub further_problems: u64,
+}
+
+impl Survey {
+    fn problem(&mut self, error: Error) {
+        if self.problems.len() < MOST_PROBLEMS {
+            self.problems.push(error);
+        } else {
+            self.further_problems += 1;
+        }
+    }
+
+    fn found(&mut self, name: &str, message: String) {
+        self.problem(Error::new(Kind::Corrupt, LAYER, message).named(name));
+    }
+}
+
+impl Bundle {
+    /// Lists and measures all bands and checks the rules that opening does not: it takes time with their number.
+    pub fn survey(&self, progress: &dyn Progress) -> Result<Survey> {
+        let mut survey = Survey::default();
+        self.check_plists(&mut survey);
+        progress.stage("survey", 0);
+        self.bands.store.list(BANDS, &mut |entry| {
+            progress.check()?;
+            progress.advance(1);
+            self.check_band(&entry, &mut survey)
+        })?;
+        Ok(survey)
+    }
+
+    fn check_plists(&self, survey: &mut Survey) {
+        let store = &*self.bands.store;
+        match (read_plist(store, INFO), read_plist(store, BACKUP)) {
+            (Ok(info), Ok(backup)) if info != backup => {
+                let facts = |info: plist::Info| {
+                    format!("size {}, band-size {}, version {}", info.size, info.band_size, info.version.number())
+                };
+                survey.found(BACKUP, format!("expected {} as in {INFO}, found {}", facts(info), facts(backup)));
+            }
+            (info, backup) => {
+                let errors = [info.err(), backup.err()].into_iter().flatten().map(Error::from);
+                // Bundles of other makers come without the copy; they read no worse.
+                let worse = |error: &Error| error.kind() != Kind::NotFound || *error.place() != Place::Name(BACKUP.to_owned());
+                errors.filter(worse).for_each(|error| survey.problem(error));
+            }
+        }
+    }
+
+    fn check_band(&self, entry: &Entry<'_>, survey: &mut Survey) -> Result<()> {
+        let disk = self.bands.len();
+        let Some(index) = BandIndex::from_name(BANDS, entry.name) else {
+            if !is_finders(entry.name) {
+                survey.found(entry.name, "expected the number of a band in lower-case hexadecimal".to_owned());
+            }
+            return Ok(());
+        };
+        let Some(meta) = entry.meta()? else { return Ok(()) };
+        survey.bands += 1;
+        survey.len = survey.len.saturating_add(meta.len);
+        survey.allocated = survey.allocated.saturating_add(meta.allocated);
+        let (count, most) = (self.bands.count(disk), self.bands.most(index, disk));
+        if index.0 >= count {
+            survey.found(entry.name, format!("expected no band past the end of the disk, which has {count}"));
+        } else if meta.len > self.bands.band_size {
+            survey
+                .found(entry.name, format!("expected at most {} bytes, the band size, found {}", self.bands.band_size, meta.len));
+        } else if meta.len > most {
+            survey.found(entry.name, format!("expected at most {most} bytes up to the end of the disk, found {}", meta.len));
+        }
+        Ok(())
+    }
+}
+
+/// Files that macOS leaves in any folder of a file server.
+fn is_finders(name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last == ".DS_Store" || last.starts_with("._")
+}
