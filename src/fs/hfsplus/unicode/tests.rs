@@ -1,3 +1,5 @@
+//! Apple's rules for names, against examples and against slow but plain definitions.
+
 use std::cmp::Ordering;
 
 use proptest::prelude::*;

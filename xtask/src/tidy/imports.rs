@@ -1,0 +1,260 @@
+//! Which module of the library may know which: the arrows of ARCHITECTURE.md, and no others.
+
+use super::{Fault, Text};
+
+/// Each module with those that it may use, apart from itself and `error`.
+const MAY_USE: [(&str, &[&str]); 16] = [
+    ("error", &[]),
+    ("progress", &[]),
+    ("size", &[]),
+    ("address", &[]),
+    ("device", &[]),
+    ("platform", &[]),
+    ("codec", &[]),
+    ("store", &["device", "platform"]),
+    ("partition", &["device"]),
+    ("crypt", &["device", "codec"]),
+    ("container", &["device", "codec", "crypt", "store", "platform", "progress", "size"]),
+    ("decmpfs", &["device", "codec"]),
+    ("fs", &["device", "codec", "crypt", "decmpfs", "platform", "progress"]),
+    ("open", &["device", "store", "platform", "partition", "crypt", "container", "fs", "address", "size", "progress"]),
+    (
+        "ops",
+        &[
+            "device",
+            "store",
+            "platform",
+            "partition",
+            "codec",
+            "crypt",
+            "container",
+            "decmpfs",
+            "fs",
+            "open",
+            "address",
+            "size",
+            "progress",
+        ],
+    ),
+    (
+        "testing",
+        &[
+            "device",
+            "store",
+            "platform",
+            "partition",
+            "codec",
+            "crypt",
+            "container",
+            "decmpfs",
+            "fs",
+            "open",
+            "ops",
+            "address",
+            "size",
+            "progress",
+        ],
+    ),
+];
+
+/// Formats that stand side by side in a folder and do not know each other.
+const FORMATS: [(&str, &[&str]); 3] = [
+    ("container", &["raw", "sparsebundle", "sparseimage", "asif", "udif"]),
+    ("fs", &["hfsplus", "apfs"]),
+    ("partition", &["gpt", "apm", "mbr"]),
+];
+
+/// Faults of one file of the library. `lib.rs` may name everything.
+pub(super) fn check(file: &Text) -> Vec<Fault> {
+    let Some(place) = file.path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")) else { return Vec::new() };
+    let place: Vec<_> = place.split('/').filter(|part| *part != "mod").collect();
+    if matches!(place[..], ["lib"] | [.., "tests"]) {
+        return Vec::new();
+    }
+    let Some((_, may_use)) = MAY_USE.iter().find(|(module, _)| *module == place[0]) else {
+        return vec![file.fault(1, format!("module {} is not in the table of xtask/src/tidy/imports.rs", place[0]))];
+    };
+    let uses = uses(file);
+    let upwards = uses.iter().filter(|(_, path)| {
+        let module = path.first().map_or("", String::as_str);
+        module != place[0] && module != "error" && !may_use.contains(&module)
+    });
+    let upwards = upwards.map(|(line, path)| file.fault(*line, format!("{} must not use {}", place[0], path.join("::"))));
+    let sideways = uses.iter().filter(|(_, path)| is_sideways(&place, path));
+    let sideways =
+        sideways.map(|(line, path)| file.fault(*line, format!("{} must not know {}", place.join("::"), path.join("::"))));
+    upwards.chain(sideways).collect()
+}
+
+fn is_sideways(place: &[&str], path: &[String]) -> bool {
+    let &[folder, format, ..] = place else { return false };
+    FORMATS.iter().any(|(of, formats)| {
+        let other = path.get(1).map_or("", String::as_str);
+        *of == folder && path[0] == folder && formats.contains(&format) && formats.contains(&other) && other != format
+    })
+}
+
+/// The paths from the root of the library that a file names, each with its line; `crate::{a, b}` is two. What stands for
+/// `super::` is not written out: a file can leave its own format's folder so only by naming the neighbour in `use super::`.
+fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
+    let code: String = file.code().map(|(_, line)| format!("{line}\n")).collect();
+    let parents: Vec<_> = parents(&file.path);
+    let mut found = Vec::new();
+    for (at, prefix) in starts(&code) {
+        let line = code[..at].matches('\n').count() + 1;
+        let rest = &code[at + prefix.len()..];
+        let ups = prefix.matches("super::").count();
+        let base = match ups {
+            0 => &parents[..0],
+            ups if ups <= parents.len() => &parents[..parents.len() - ups],
+            _ => continue,
+        };
+        for path in paths(rest) {
+            let path: Vec<_> = base.iter().map(|part| (*part).to_owned()).chain(path).collect();
+            // A type or function at the root is one of error's.
+            if path.first().is_some_and(|first| first.starts_with(|c: char| c.is_lowercase())) {
+                found.push((line, path));
+            }
+        }
+    }
+    found
+}
+
+/// Where `crate::` or a run of `super::` begins, with that text.
+fn starts(code: &str) -> Vec<(usize, &str)> {
+    let mut found: Vec<_> = code.match_indices("crate::").collect();
+    let mut end = 0;
+    for (at, _) in code.match_indices("super::") {
+        if at < end {
+            continue;
+        }
+        let rest = &code[at..];
+        let mut length = 0;
+        while rest[length..].starts_with("super::") {
+            length += "super::".len();
+        }
+        end = at + length;
+        found.push((at, &rest[..length]));
+    }
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    found.retain(|(at, _)| !code[..*at].ends_with(|c| is_word(c) || c == ':'));
+    found
+}
+
+/// The module that a file is, from the root: `super::` takes one part away.
+fn parents(path: &str) -> Vec<&str> {
+    let path = path.trim_start_matches("src/").trim_end_matches(".rs");
+    path.split('/').filter(|part| *part != "mod").collect()
+}
+
+/// The first two names of each path that begins here: of one, or of all within braces.
+fn paths(rest: &str) -> Vec<Vec<String>> {
+    let Some(list) = rest.strip_prefix('{') else { return vec![names(rest)] };
+    let mut depth = 1;
+    let end = list.find(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth == 0
+    });
+    let mut items = vec![String::new()];
+    for c in list[..end.unwrap_or(list.len())].chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        match (c, depth, items.last_mut()) {
+            (',', 0, _) => items.push(String::new()),
+            (c, _, Some(item)) => item.push(c),
+            _ => {}
+        }
+    }
+    let items = items.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
+    items.flat_map(nested).collect()
+}
+
+/// `a::{b, c}` is `a::b` and `a::c`.
+fn nested(item: &str) -> Vec<Vec<String>> {
+    let first = names(item);
+    match item.split_once("::") {
+        Some((module, rest)) if rest.starts_with('{') => {
+            paths(rest).into_iter().map(|path| [vec![module.to_owned()], path].concat()).collect()
+        }
+        _ => vec![first],
+    }
+}
+
+fn names(rest: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let end = rest.find(|c: char| !is_word(c) && c != ':').unwrap_or(rest.len());
+    rest[..end].split("::").map(str::to_owned).filter(|name| !name.is_empty()).take(2).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text;
+    use super::*;
+
+    fn faults(path: &str, code: &str) -> Vec<String> {
+        check(&text(path, code)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_allowed() {
+        for (path, code) in [
+            ("src/lib.rs", "pub use crate::ops::x;"),
+            ("src/container/raw.rs", "use crate::device::{BlockDevice, Info};\nuse crate::{Error, Kind, Result};"),
+            (
+                "src/partition/gpt/create.rs",
+                "use crate::partition::kind::X;\nuse super::layout::A;\nuse super::super::layout::B;",
+            ),
+            ("src/container/sparsebundle/mod.rs", "use super::Format;\nuse crate::store::{Open, Store};"),
+            ("src/device/mod.rs", "/// See [`crate::ops`].\nfn f() {}\n#[cfg(test)]\nmod tests {\n use crate::testing::x;\n}"),
+            ("src/fs/hfsplus/unicode/tests.rs", "use crate::ops::x;"),
+            ("src/ops/create.rs", "use crate::{container, fs::{self, hfsplus::HfsPlus}, open};"),
+        ] {
+            assert_eq!(faults(path, code), [""; 0], "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not() {
+        for (path, code, expected) in [
+            ("src/device/mod.rs", "use crate::store::Store;", "src/device/mod.rs:1: device must not use store::Store"),
+            ("src/fs/mod.rs", "\nfn f() -> crate::open::Image {}", "src/fs/mod.rs:2: fs must not use open::Image"),
+            (
+                "src/fs/hfsplus/mod.rs",
+                "use crate::{Error, container::{raw, Format}};",
+                "src/fs/hfsplus/mod.rs:1: fs must not use container::raw",
+            ),
+            (
+                "src/container/raw.rs",
+                "use crate::container::udif;",
+                "src/container/raw.rs:1: container::raw must not know container::udif",
+            ),
+            (
+                "src/container/raw.rs",
+                "use super::udif::Koly;",
+                "src/container/raw.rs:1: container::raw must not know container::udif::Koly",
+            ),
+            (
+                "src/partition/gpt/repair.rs",
+                "use super::super::{layout, mbr};",
+                "src/partition/gpt/repair.rs:1: partition::gpt::repair must not know partition::mbr",
+            ),
+            (
+                "src/fs/apfs/omap.rs",
+                "use super::super::hfsplus::x;",
+                "src/fs/apfs/omap.rs:1: fs::apfs::omap must not know fs::hfsplus::x",
+            ),
+            ("src/helpers.rs", "", "src/helpers.rs:1: module helpers is not in the table of xtask/src/tidy/imports.rs"),
+        ] {
+            assert_eq!(faults(path, code).first().map(String::as_str), Some(expected), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_no_circle() {
+        for (at, (module, may_use)) in MAY_USE.iter().enumerate().skip(1) {
+            for used in *may_use {
+                let place = MAY_USE.iter().position(|(other, _)| other == used);
+                assert!(place.is_some_and(|place| place < at), "{module} uses {used}");
+            }
+        }
+    }
+}

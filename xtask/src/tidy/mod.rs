@@ -1,0 +1,166 @@
+//! What the compiler does not check: see [`check`].
+
+mod imports;
+mod machine;
+mod source;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// Folders that are not the project's: what cargo and git make, and what fuzzing finds.
+const FOREIGN: [&str; 7] = ["target", ".git", "fuzz/target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "node_modules"];
+
+/// Files beyond this are data.
+const MAX_TEXT: u64 = 4 << 20;
+
+/// A rule broken at a line of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    file: String,
+    line: usize,
+    what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// A file of the tree: its path with `/`, relative to the root, and its text.
+struct Text {
+    path: String,
+    text: String,
+}
+
+/// Checks the tree and prints what is wrong with it.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let files = read_tree(root)?;
+    let faults = check(&files, &machine::names(root));
+    for fault in &faults {
+        println!("{fault}");
+    }
+    match faults.len() {
+        0 => {
+            println!("{} files are tidy", files.len());
+            Ok(())
+        }
+        n => bail!("{n} faults"),
+    }
+}
+
+/// Everything that is checked:
+///
+/// * imports within the library run one way, and formats do not import each other;
+/// * every Rust file begins with what it is for;
+/// * unsafe code is allowed in the one named file only, the library does not print, layouts do no I/O;
+/// * every dependency comes from crates.io;
+/// * nothing names the machine it was written on.
+fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for file in files {
+        if file.path.ends_with(".rs") {
+            faults.extend(imports::check(file));
+            faults.extend(source::check(file));
+        }
+        faults.extend(machine::check(file, machine));
+    }
+    faults
+}
+
+fn read_tree(root: &Path) -> Result<Vec<Text>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+            let entry = entry?;
+            let path = entry.path();
+            let relative = path.strip_prefix(root)?.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/");
+            let kind = entry.file_type()?;
+            if FOREIGN.contains(&relative.as_str()) {
+                continue;
+            } else if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() && entry.metadata()?.len() <= MAX_TEXT {
+                // What is not UTF-8 is no text.
+                files.extend(fs::read_to_string(&path).ok().map(|text| Text { path: relative, text }));
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+impl Text {
+    fn fault(&self, line: usize, what: impl Into<String>) -> Fault {
+        Fault { file: self.path.clone(), line, what: what.into() }
+    }
+
+    /// The lines of code, numbered from 1: without comments, without what stands in quotes, and without the tests at the
+    /// end of the file.
+    fn code(&self) -> impl Iterator<Item = (usize, String)> {
+        let lines = (1..).zip(self.text.lines()).take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+        lines.map(|(number, line)| (number, code(line)))
+    }
+}
+
+/// A line without what stands in quotes and without its comment.
+fn code(line: &str) -> String {
+    let mut code = String::with_capacity(line.len());
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in line.char_indices() {
+        if !quoted && line[at..].starts_with("//") {
+            break;
+        }
+        let quote = c == '"' && !escaped && !line[..at].ends_with('\'');
+        if quote || !quoted {
+            code.push(c);
+        }
+        quoted ^= quote;
+        escaped = c == '\\' && !escaped;
+    }
+    code
+}
+
+#[cfg(test)]
+fn text(path: &str, text: &str) -> Text {
+    Text { path: path.into(), text: text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_tidy() {
+        let root = crate::root();
+        let faults = check(&read_tree(root).unwrap(), &machine::names(root));
+        assert!(faults.is_empty(), "{}", faults.iter().map(|fault| format!("\n{fault}")).collect::<String>());
+    }
+
+    #[test]
+    fn comments_and_quotes_are_no_code() {
+        for (line, expected) in [
+            ("a(); // b", "a(); "),
+            ("/// b", ""),
+            (r#"a("b // \" c", 'd')"#, r#"a("", 'd')"#),
+            (r"a('\'', '\\')", r"a('\'', '\\')"),
+            (r#"a('"')"#, r#"a('"')"#),
+        ] {
+            assert_eq!(code(line), expected);
+        }
+    }
+
+    #[test]
+    fn the_tree_is_read() {
+        let files = read_tree(crate::root()).unwrap();
+        for path in ["Cargo.toml", "src/lib.rs", "xtask/src/tidy/mod.rs"] {
+            assert!(files.iter().any(|file| file.path == path), "{path}");
+        }
+        assert!(!files.iter().any(|file| file.path.starts_with("target/") || file.path.starts_with(".git/")));
+    }
+}

@@ -1,0 +1,86 @@
+//! What each Rust file has to have, and must not.
+
+use super::{Fault, Text};
+
+/// The one file whose unsafe code is proved block by block: the AES instructions.
+const MAY_BE_UNSAFE: [&str; 1] = ["src/crypt/aes.rs"];
+
+/// Faults of one file.
+pub(super) fn check(file: &Text) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if !file.text.trim_start().starts_with("//!") {
+        faults.push(file.fault(1, "a file begins with `//!` and what it is for"));
+    }
+    let library = file.path.starts_with("src/");
+    let layout = library && (file.path.ends_with("/layout.rs") || file.path.contains("/layout/"));
+    for (number, line) in file.code() {
+        if lifts_unsafe(&line) && !MAY_BE_UNSAFE.contains(&file.path.as_str()) {
+            faults.push(file.fault(number, "unsafe code is not allowed here"));
+        }
+        if library && ["print!(", "println!(", "dbg!("].iter().any(|word| line.contains(word)) {
+            faults.push(file.fault(number, "the library does not print"));
+        }
+        if layout && ["BlockDevice", "Store", "std::fs", "std::io"].iter().any(|word| has_word(&line, word)) {
+            faults.push(file.fault(number, "a layout does no I/O"));
+        }
+    }
+    faults
+}
+
+/// Whether a line has an unsafe block, or allows some.
+fn lifts_unsafe(line: &str) -> bool {
+    let level = ["allow(", "expect(", "warn("].iter().any(|level| line.contains(level));
+    let begins = ["{", "fn ", "impl ", "trait ", "extern ", "("];
+    let mut words = words(line, "unsafe");
+    words.any(|end| begins.iter().any(|begin| line[end..].trim_start().starts_with(begin)))
+        || (level && has_word(line, "unsafe_code"))
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    words(line, word).next().is_some()
+}
+
+/// Where `word` ends, wherever it stands alone.
+fn words(line: &str, word: &str) -> impl Iterator<Item = usize> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let places = line.match_indices(word).map(|(at, _)| (at, at + word.len()));
+    places.filter(move |&(at, end)| !line[..at].ends_with(is_word) && !line[end..].starts_with(is_word)).map(|(_, end)| end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text;
+    use super::*;
+
+    fn faults(path: &str, code: &str) -> Vec<String> {
+        check(&text(path, code)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_allowed() {
+        for (path, code) in [
+            (
+                "src/device/mod.rs",
+                "//! Devices.\n#![deny(unsafe_code)]\n// unsafe {\nfn unsafely() -> &str { \"cache=unsafe\" }\n",
+            ),
+            ("src/crypt/aes.rs", "//! AES.\n#![allow(unsafe_code)]\nunsafe { x() }\n"),
+            ("crates/cli/src/main.rs", "//! Main.\nprintln!(\"x\");\n"),
+            ("src/udif/layout.rs", "//! Layout.\nstruct StoreRaw;\n"),
+        ] {
+            assert_eq!(faults(path, code), [""; 0], "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not() {
+        for (path, code, expected) in [
+            ("src/a.rs", "use x;\n", "src/a.rs:1: a file begins with `//!` and what it is for"),
+            ("src/a.rs", "//! A.\n#![allow(unsafe_code)]\n", "src/a.rs:2: unsafe code is not allowed here"),
+            ("tests/a.rs", "//! A.\nlet x = unsafe { y() };\n", "tests/a.rs:2: unsafe code is not allowed here"),
+            ("src/a.rs", "//! A.\n\neprintln!(\"x\");\n", "src/a.rs:3: the library does not print"),
+            ("src/fs/x/layout/a.rs", "//! A.\nuse crate::device::BlockDevice;\n", "src/fs/x/layout/a.rs:2: a layout does no I/O"),
+        ] {
+            assert_eq!(faults(path, code), [expected]);
+        }
+    }
+}
