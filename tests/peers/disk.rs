@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use bandsaw::device::{BlockDevice, Memory};
+use bandsaw::device::Memory;
 use bandsaw::partition::gpt::{self, NewPartition};
 use bandsaw::partition::{APPLE_APFS, APPLE_HFS, EFI_SYSTEM, Map};
 use bandsaw::store::{LocalFile, Open};
@@ -51,7 +51,7 @@ pub(crate) fn blank() -> (TempDir, PathBuf) {
 }
 
 /// The disk as a device.
-pub(crate) fn open(path: &Path, how: Open) -> impl BlockDevice {
+pub(crate) fn open(path: &Path, how: Open) -> LocalFile {
     LocalFile::open(path, how).expect("opening the disk").expect("the disk is there")
 }
 

@@ -8,9 +8,12 @@ mod disk;
 mod gdisk;
 mod linux_kernel;
 mod newc;
+mod noise;
 mod parted;
 mod programs;
+mod python;
 mod qemu;
+mod qemu_img;
 mod sfdisk;
 mod sleuthkit;
 mod suite;
@@ -20,6 +23,8 @@ fn main() -> std::process::ExitCode {
     gdisk::add(&mut suite);
     linux_kernel::add(&mut suite);
     parted::add(&mut suite);
+    python::add(&mut suite);
+    qemu_img::add(&mut suite);
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);
     suite.run()

@@ -9,10 +9,14 @@ use std::process::{Command, Output, Stdio};
 pub(crate) enum Program {
     /// A command by any of these names.
     Command(&'static [&'static str]),
+    /// A module of the distribution's own Python: its bindings do not load into any other.
+    PythonModule(&'static str),
     /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
     GuestLinux,
 }
 
+/// The distribution's own Python, whatever else is called that on this machine.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 pub(crate) const SEVEN_ZIP: Program = Program::Command(&["7zz", "7z"]);
 
 impl Program {
@@ -20,6 +24,14 @@ impl Program {
     pub(crate) fn find(self) -> Result<PathBuf, String> {
         match self {
             Self::Command(names) => names.iter().find_map(|name| in_path(name)).ok_or(format!("no {}", names.join(" or "))),
+            Self::PythonModule(name) => {
+                let import = Command::new(PYTHON).args(["-c", &format!("import {name}")]).stderr(Stdio::null()).status();
+                if import.is_ok_and(|status| status.success()) {
+                    Ok(PYTHON.into())
+                } else {
+                    Err(format!("{PYTHON} has no module {name}"))
+                }
+            }
             Self::GuestLinux => {
                 let folder = cache().join("guest");
                 if folder.join("release").is_file() { Ok(folder) } else { Err("no Linux kernel for the emulator".into()) }

@@ -1,0 +1,86 @@
+//! `qemu-img` and `qemu-io`: raw disks, with their holes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bandsaw::container::raw::Raw;
+use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use bandsaw::store::Local;
+use serde_json::Value;
+
+use crate::disk::{self, DISK_LEN};
+use crate::noise::noise;
+use crate::programs::{Program, run, run_text};
+use crate::suite::Suite;
+
+const QEMU_IMG: Program = Program::Command(&["qemu-img"]);
+const QEMU_IO: Program = Program::Command(&["qemu-io"]);
+
+pub(crate) fn add(suite: &mut Suite) {
+    suite
+        .peer("qemu-img", &[QEMU_IMG, QEMU_IO])
+        .test("converts_our_raw_disk", converts_our_raw_disk)
+        .test("we_read_its_raw_disk", we_read_its_raw_disk);
+}
+
+/// Data with holes about it and in it: to qcow2 and back, nothing is lost, and the holes are where we say.
+fn converts_our_raw_disk() {
+    let scratch = crate::scratch();
+    let path = scratch.path().join("ours.img");
+    let disk = Raw::create(&Local::new(scratch.path()), "ours.img", DISK_LEN).expect("making a disk");
+    disk.write_at(1 << 20, &noise(3 << 20)).expect("writing");
+    disk.write_at(DISK_LEN - 512, &noise(512)).expect("writing the last sector");
+    disk.discard(2 << 20..(2 << 20) + 65536, Leave::Zeros).expect("discarding");
+    disk.flush().expect("flushing");
+
+    let info = json(QEMU_IMG.command().args(["info", "--output=json", "-f", "raw"]).arg(&path));
+    assert_eq!(info["virtual-size"], DISK_LEN);
+    let map = json(QEMU_IMG.command().args(["map", "--output=json", "-f", "raw"]).arg(&path));
+    assert_eq!(data_by_map(&map), data_by_us(&disk));
+
+    let convert = |from: &str, to: &str, from_format: &str, to_format: &str| {
+        let mut command = QEMU_IMG.command();
+        command.args(["convert", "-f", from_format, "-O", to_format]).arg(scratch.path().join(from)).arg(scratch.path().join(to));
+        run(&mut command);
+    };
+    convert("ours.img", "other.qcow2", "raw", "qcow2");
+    convert("other.qcow2", "back.img", "qcow2", "raw");
+    compare(&path, &scratch.path().join("back.img"));
+}
+
+/// Runs of data in what `qemu-img map` prints.
+fn data_by_map(map: &Value) -> Vec<(u64, u64)> {
+    let runs = map.as_array().expect("a list of runs").iter().filter(|run| run["data"] == true);
+    runs.map(|run| (run["start"].as_u64().expect("a number"), run["length"].as_u64().expect("a number"))).collect()
+}
+
+fn data_by_us(disk: &dyn BlockDevice) -> Vec<(u64, u64)> {
+    let extents = disk.extents(0..disk.info().len).map(|extent| extent.expect("asking for an extent"));
+    extents.filter(|(_, kind)| *kind == ExtentKind::Data).map(|(range, _)| (range.start, range.end - range.start)).collect()
+}
+
+fn we_read_its_raw_disk() {
+    let scratch = crate::scratch();
+    let path = scratch.path().join("theirs.img");
+    run(QEMU_IMG.command().args(["create", "-q", "-f", "raw"]).arg(&path).arg(DISK_LEN.to_string()));
+    let mut qemu_io = QEMU_IO.command();
+    qemu_io.args(["-f", "raw", "-c", "write -P 0xab 1M 2M", "-c", "discard 2M 64k", "-c", "write -P 0xcd 67107840 1024"]);
+    run(qemu_io.arg(&path));
+
+    let mut expected = vec![0; usize::try_from(DISK_LEN).expect("64 MiB fit")];
+    expected[1 << 20..3 << 20].fill(0xab);
+    expected[2 << 20..(2 << 20) + 65536].fill(0);
+    expected[67_107_840..].fill(0xcd);
+    let disk = Raw::new(Arc::new(disk::open(&path, bandsaw::store::Open::Read)));
+    assert_eq!(disk.info().len, DISK_LEN);
+    assert!(disk.read_vec(0, expected.len()).expect("reading") == expected, "contents differ");
+}
+
+/// Fails the test unless two raw disks are the same.
+pub(crate) fn compare(one: &Path, other: &Path) {
+    run(QEMU_IMG.command().args(["compare", "-f", "raw", "-F", "raw"]).arg(one).arg(other));
+}
+
+fn json(command: &mut std::process::Command) -> Value {
+    serde_json::from_str(&run_text(command)).expect("qemu-img prints JSON")
+}
