@@ -1,5 +1,381 @@
-//! HFS+ and HFSX volumes.
+//! HFS+ and HFSX volumes, read in place by any number of threads.
+//!
+//! [`HfsPlus::open`] reads the volume header (§1, §2) and the headers of the trees, no more; nodes are read and checked
+//! as they are needed. The pages of `docs/formats/hfsplus.md` are cited as §n throughout.
 
+mod attributes;
+mod btree;
+mod catalog;
+mod extents;
+mod header;
+mod journal;
 pub(crate) mod layout;
-#[allow(dead_code, reason = "reader and builder are about to use it")]
+mod links;
+mod stat;
+#[allow(dead_code, reason = "the builder uses what the reader does not")]
 pub(crate) mod unicode;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use uuid::Uuid;
+use zerocopy::big_endian::U16;
+use zerocopy::{FromBytes, IntoBytes};
+
+use self::attributes::AttributesTree;
+use self::btree::{Tree, TreeKind};
+use self::catalog::{Catalog, Found, Object};
+use self::extents::{Owner, Space};
+use self::layout::{
+    AllocBlock, Cnid, CompressionHeaderRaw, EXTENTS_KEY_LENGTH, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, FileRaw, ForkRaw,
+    Variant, VolumeHeader,
+};
+use self::layout::{fork_type, timestamp, volume_attributes};
+use self::links::{Link, Links};
+use self::unicode::{NameOrder, decode_name, encode_name, encode_verbatim};
+use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED, VolumeInfo};
+use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::{Error, Kind, Result};
+
+pub use self::header::{Found as Probed, probe};
+
+const LAYER: &str = "hfs+";
+/// The attribute that stands for the Finder's part of a record.
+const FINDER_INFO: &str = "com.apple.FinderInfo";
+/// The attribute that stands for the resource fork.
+const RESOURCE_FORK: &str = "com.apple.ResourceFork";
+/// The attribute that describes compressed contents.
+const DECMPFS: &str = "com.apple.decmpfs";
+/// Longer targets of symbolic links no system follows.
+const MAX_LINK_TARGET: u64 = 4096;
+
+/// An open HFS+ or HFSX volume, read-only.
+#[derive(Debug)]
+pub struct HfsPlus {
+    space: Space,
+    header: VolumeHeader,
+    catalog: Catalog,
+    overflow: Overflow,
+    attributes: AttributesTree,
+    links: Links,
+    label: String,
+    created: Option<super::Timestamp>,
+    clean: bool,
+    problems: Vec<Error>,
+}
+
+impl HfsPlus {
+    /// Opens the volume that begins at the first byte of `device` and ends with its last.
+    ///
+    /// A wrapper is looked into, a damaged volume header replaced by its alternate (see
+    /// [`problems`](Self::problems)). A journal with changes in it is left alone, and the volume then shows what it
+    /// was before them. Plain HFS is [`Kind::Unsupported`].
+    pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let header::Located { device, header, mut problems } = header::locate(device)?;
+        let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
+        let raw = &header.raw;
+
+        let overflow = Overflow::open(&space, &raw.extents_file)?;
+        let file =
+            |fork, name, id| space.fork(fork, &Owner::Special(name), &mut |block| overflow.get(id, fork_type::DATA, block));
+        let catalog = file(&raw.catalog_file, "catalog file", Cnid::CATALOG)?;
+        let catalog = Catalog::new(Tree::open(catalog, TreeKind::Catalog(header.variant))?);
+        let attributes = match raw.attributes_file.total_blocks.get() {
+            0 => None,
+            _ => {
+                let file = file(&raw.attributes_file, "attributes file", Cnid::ATTRIBUTES)?;
+                Some(Tree::open(file, TreeKind::Attributes)?)
+            }
+        };
+        let Some(Found { name, object: Object::Folder(root), .. }) = catalog.by_id(Cnid::ROOT)? else {
+            return Err(Error::new(Kind::Corrupt, LAYER, "the catalog holds no root folder"));
+        };
+        let links = Links::find(&catalog, root.dates.create.get())?;
+        let clean = is_clean(&space, &header, &mut problems);
+        let created = formatted_at(&header, root.dates.create.get());
+        let (attributes, label) = (AttributesTree::new(attributes), decode_name(&name));
+        Ok(Self { space, header, catalog, overflow, attributes, links, label, created, clean, problems })
+    }
+
+    /// What is wrong with the volume though it could be opened: a damaged volume header, a journal that cannot be read.
+    pub fn problems(&self) -> &[Error] {
+        &self.problems
+    }
+
+    /// The object behind a number, hard links followed.
+    fn object(&self, node: NodeId) -> Result<Resolved> {
+        let missing = || Error::not_found(LAYER, format!("object {}", node.0));
+        let id = u32::try_from(node.0).map(Cnid).map_err(|_| missing())?;
+        let found = self.catalog.by_id(id)?.ok_or_else(missing)?;
+        self.resolve(found.parent, found.object)
+    }
+
+    /// Follows `object`, found in folder `parent`, if it is a hard link.
+    fn resolve(&self, parent: Cnid, object: Object) -> Result<Resolved> {
+        let Object::File(file) = &object else { return Ok(Resolved { object, links: 1, broken: None }) };
+        match self.links.follow(&self.catalog, file)? {
+            Link::No if self.links.holds_files(parent) => Ok(Resolved::indirect(object)),
+            Link::No => Ok(Resolved { object, links: 1, broken: None }),
+            Link::To(target) => Ok(Resolved::indirect(*target)),
+            Link::Broken(name) => Ok(Resolved { object, links: 1, broken: Some(name) }),
+        }
+    }
+
+    fn attributes_of(&self, resolved: &Resolved) -> Result<Attributes> {
+        let mut attributes = stat::attributes(&resolved.object, self.space.block_size, resolved.links);
+        if resolved.object.id() == Cnid::ROOT {
+            attributes.size = attributes.size.saturating_sub(self.links.private_count().into());
+        }
+        if let Some(compression) = self.compression(&resolved.object)? {
+            attributes.size = compression.uncompressed_size.get();
+        }
+        Ok(attributes)
+    }
+
+    /// How a file's contents are compressed, `None` if they are not: flag and attribute must agree.
+    fn compression(&self, object: &Object) -> Result<Option<CompressionHeaderRaw>> {
+        let Object::File(file) = object else { return Ok(None) };
+        if u32::from(file.bsd.owner_flags) & UF_COMPRESSED == 0 || stat::file_kind(file) != FileKind::File {
+            return Ok(None);
+        }
+        let value = self.attributes.inline(object.id(), DECMPFS)?;
+        Ok(value.as_deref().and_then(CompressionHeaderRaw::parse).copied())
+    }
+
+    fn fork_device(&self, fork: &ForkRaw, owner: &Owner, id: Cnid, kind: u8) -> Result<Arc<dyn BlockDevice>> {
+        let device = self.space.fork(fork, owner, &mut |block| self.overflow.get(id, kind, block))?;
+        Ok(Arc::new(device))
+    }
+
+    fn resource_fork(&self, file: &FileRaw) -> Result<Arc<dyn BlockDevice>> {
+        let id = Cnid(file.file_id.get());
+        self.fork_device(&file.resource_fork, &Owner::Resource(id), id, fork_type::RESOURCE)
+    }
+
+    /// Refuses a folder whose thread does not lead back to where it was found: following it could go round in circles.
+    fn check_thread(&self, parent: Cnid, folder: &Object) -> Result<()> {
+        match self.catalog.by_id(folder.id())? {
+            Some(found) if found.parent == parent => Ok(()),
+            _ => {
+                let message = format!("folder {} was found in folder {parent}, where its thread does not lead", folder.id());
+                Err(Error::new(Kind::Corrupt, "hfs+ catalog", message))
+            }
+        }
+    }
+}
+
+/// An object, and what hard links have to do with it.
+#[derive(Debug)]
+struct Resolved {
+    object: Object,
+    /// Its names.
+    links: u32,
+    /// It is a hard link to an object that does not exist, of this name in the private folder.
+    broken: Option<String>,
+}
+
+impl Resolved {
+    /// What hard links lead to; it counts them itself.
+    fn indirect(object: Object) -> Self {
+        let links = match &object {
+            Object::File(file) if stat::file_kind(file) == FileKind::File => file.bsd.special.get().max(1),
+            _ => 1,
+        };
+        Self { object, links, broken: None }
+    }
+
+    /// The file's record, for reading its forks.
+    fn file(&self) -> Result<&FileRaw> {
+        let refused = |kind, message: String| Err(Error::new(kind, LAYER, message).named(format!("object {}", self.object.id())));
+        match (&self.object, &self.broken) {
+            (_, Some(name)) => refused(Kind::Corrupt, format!("is a hard link to {name}, which does not exist")),
+            (Object::Folder(_), None) => refused(Kind::Invalid, "is a folder, a file expected".to_owned()),
+            (Object::File(file), None) => Ok(file),
+        }
+    }
+}
+
+/// The extents-overflow tree; small volumes have none.
+#[derive(Debug)]
+struct Overflow {
+    tree: Option<Tree>,
+}
+
+impl Overflow {
+    fn open(space: &Space, fork: &ForkRaw) -> Result<Self> {
+        if fork.total_blocks.get() == 0 {
+            return Ok(Self { tree: None });
+        }
+        // Its own extents all stand in the volume header.
+        let file = space.fork(fork, &Owner::Special("extents file"), &mut |_| Ok(None))?;
+        Ok(Self { tree: Some(Tree::open(file, TreeKind::Extents)?) })
+    }
+
+    /// The extents of a fork from `start_block` on, if there is a record of them.
+    fn get(&self, file: Cnid, fork_type: u8, start_block: u32) -> Result<Option<ExtentsRaw>> {
+        let Some(tree) = &self.tree else { return Ok(None) };
+        let key_length = EXTENTS_KEY_LENGTH.into();
+        let key = ExtentKeyRaw { key_length, fork_type, pad: 0, file_id: file.0.into(), start_block: start_block.into() };
+        let extents = |record: &[u8]| Some(ExtentRecordRaw::read_from_prefix(record).ok()?.0.extents);
+        Ok(tree.get(key.as_bytes(), extents)?.flatten())
+    }
+}
+
+/// A structure as it lies at `offset`.
+fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u64) -> Result<T> {
+    let mut structure = T::new_zeroed();
+    device.read_at(offset, structure.as_mut_bytes())?;
+    Ok(structure)
+}
+
+/// Whether the volume was left in order. What cannot be told counts as no, and is a problem.
+fn is_clean(space: &Space, header: &VolumeHeader, problems: &mut Vec<Error>) -> bool {
+    let unmounted = header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);
+    if !header.has(volume_attributes::JOURNALED) {
+        return unmounted;
+    }
+    match journal::is_pending(space, AllocBlock(header.raw.journal_info_block.get())) {
+        Ok(pending) => unmounted && !pending,
+        Err(error) => {
+            problems.push(error);
+            false
+        }
+    }
+}
+
+/// When the volume was formatted. The header says it in local time, the root folder in UTC, but the root's date may
+/// have been changed since.
+fn formatted_at(header: &VolumeHeader, root_created: u32) -> Option<super::Timestamp> {
+    const DAY: u32 = 24 * 60 * 60;
+    let local = header.raw.create_date.get();
+    let date = if local.abs_diff(root_created) <= DAY { root_created } else { local };
+    timestamp(date, header.has(volume_attributes::EXPANDED_TIMES))
+}
+
+fn volume_uuid(identifier: u64) -> Option<Uuid> {
+    /// Apple's namespace for volume identifiers.
+    const NAMESPACE: Uuid = Uuid::from_u128(0xB3E2_0F39_F292_11D6_97A4_0030_6543_ECAC);
+    (identifier != 0).then(|| Uuid::new_v3(&NAMESPACE, &identifier.to_be_bytes()))
+}
+
+impl FileSystem for HfsPlus {
+    fn volume(&self) -> VolumeInfo {
+        let (raw, block_size) = (&self.header.raw, self.header.block_size);
+        let expanded = self.header.has(volume_attributes::EXPANDED_TIMES);
+        VolumeInfo {
+            format: match self.header.variant {
+                Variant::HfsPlus => "HFS+",
+                Variant::Hfsx => "HFSX",
+            },
+            name: self.label.clone(),
+            uuid: volume_uuid(raw.identifier.get()),
+            case_sensitive: self.catalog.name_order() == NameOrder::Binary,
+            journaled: self.header.has(volume_attributes::JOURNALED),
+            clean: self.clean,
+            block_size,
+            total: u64::from(self.header.total_blocks) * u64::from(block_size),
+            free: u64::from(self.header.free_blocks) * u64::from(block_size),
+            files: raw.file_count.get().into(),
+            folders: raw.folder_count.get().into(),
+            created: self.created,
+            modified: timestamp(raw.modify_date.get(), expanded),
+        }
+    }
+
+    fn root(&self) -> NodeId {
+        NodeId(Cnid::ROOT.0.into())
+    }
+
+    fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
+        let Ok(dir) = u32::try_from(dir.0).map(Cnid) else { return Ok(None) };
+        let mut units: Vec<U16> = Vec::with_capacity(name.len());
+        if encode_name(name, &mut units).is_err() {
+            return Ok(None); // a name that cannot be on disk
+        }
+        let mut object = self.catalog.get(dir, &units)?;
+        if object.is_none() && !name.is_ascii() {
+            // Other systems may have written it composed.
+            units.clear();
+            encode_verbatim(name, &mut units);
+            object = self.catalog.get(dir, &units)?;
+        }
+        let hidden = |object: &Object| dir == Cnid::ROOT && self.links.is_private(object.id());
+        let Some(object) = object.filter(|object| !hidden(object)) else { return Ok(None) };
+        Ok(Some(self.attributes_of(&self.resolve(dir, object)?)?))
+    }
+
+    fn attributes(&self, node: NodeId) -> Result<Attributes> {
+        self.attributes_of(&self.object(node)?)
+    }
+
+    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+        let missing = |_| Error::not_found(LAYER, format!("folder {}", dir.0));
+        let dir = u32::try_from(dir.0).map(Cnid).map_err(missing)?;
+        self.catalog.children(dir, |name, object| {
+            if dir == Cnid::ROOT && self.links.is_private(object.id()) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if matches!(object, Object::Folder(_)) {
+                self.check_thread(dir, &object)?;
+            }
+            let attributes = self.attributes_of(&self.resolve(dir, object)?)?;
+            each(Entry { name: decode_name(name), attributes })
+        })
+    }
+
+    fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+        let resolved = self.object(node)?;
+        let file = resolved.file()?;
+        if fork == Fork::Resource {
+            return self.resource_fork(file);
+        }
+        let id = resolved.object.id();
+        if let Some(compression) = self.compression(&resolved.object)? {
+            let message = format!("contents are compressed (decmpfs type {}), which is not read", compression.compression_type);
+            return Err(Error::unsupported(LAYER, message).named(format!("object {id}")));
+        }
+        self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<String> {
+        let resolved = self.object(node)?;
+        let (id, file) = (resolved.object.id(), resolved.file()?);
+        let len = file.data_fork.logical_size.get();
+        if stat::file_kind(file) != FileKind::Symlink || len > MAX_LINK_TARGET {
+            let message = format!("a symbolic link of at most {MAX_LINK_TARGET} bytes expected");
+            return Err(Error::new(Kind::Invalid, LAYER, message).named(format!("object {id}")));
+        }
+        let device = self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)?;
+        let target = device.read_vec(0, len as usize)?;
+        Ok(String::from_utf8_lossy(&target).into_owned())
+    }
+
+    fn xattrs(&self, node: NodeId) -> Result<Vec<String>> {
+        let resolved = self.object(node)?;
+        let mut names = Vec::new();
+        if stat::finder_info(&resolved.object).is_some() {
+            names.push(FINDER_INFO.to_owned());
+        }
+        if let Object::File(file) = &resolved.object
+            && file.resource_fork.logical_size.get() != 0
+        {
+            names.push(RESOURCE_FORK.to_owned());
+        }
+        names.extend(self.attributes.names(resolved.object.id())?);
+        Ok(names)
+    }
+
+    fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let resolved = self.object(node)?;
+        match (name, &resolved.object) {
+            (FINDER_INFO, object) => {
+                Ok(stat::finder_info(object).map(|bytes| Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>))
+            }
+            (RESOURCE_FORK, Object::File(file)) if file.resource_fork.logical_size.get() != 0 => {
+                self.resource_fork(file).map(Some)
+            }
+            (RESOURCE_FORK, _) => Ok(None),
+            (_, object) => self.attributes.open(&self.space, object.id(), name),
+        }
+    }
+}

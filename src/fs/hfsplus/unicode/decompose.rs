@@ -20,7 +20,7 @@ pub(super) fn push(char: char, out: &mut Vec<U16>) {
             Err(_) => out.push(unit.into()),
         },
         // Above U+FFFF nothing decomposes.
-        Err(_) => out.extend(char.encode_utf16(&mut [0; 2]).iter().map(|&unit| U16::new(unit))),
+        Err(_) => super::push_units(char, out),
     }
 }
 

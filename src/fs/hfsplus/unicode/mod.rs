@@ -26,11 +26,17 @@ pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
         return Err(Error::new(Kind::Invalid, LAYER, "a name without slashes expected").named(name));
     }
     let start = out.len();
-    encode(name, out, |char| if char == ':' { '/' } else { char });
+    if name.is_ascii() {
+        out.extend(name.bytes().map(|byte| U16::new(u16::from(if byte == b':' { b'/' } else { byte }))));
+    } else {
+        name.chars().for_each(|char| decompose::push(on_disk(char), out));
+        decompose::reorder(&mut out[start..]);
+    }
     check_units(LAYER, name, out, start, MAX_NAME_UNITS)
 }
 
-/// Appends `name`, the name of an extended attribute, as it lies on disk: decomposed, U+0000 for U+2400.
+/// Appends `name`, the name of an extended attribute, as it lies on disk: marks in canonical order and U+0000 for
+/// U+2400, but nothing decomposed and no slashes swapped (macOS stores these names as programs give them).
 ///
 /// Refuses an empty name and one of more than 127 units.
 pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
@@ -39,7 +45,12 @@ pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()
         return Err(Error::new(Kind::Invalid, LAYER, "a name expected, an empty one found"));
     }
     let start = out.len();
-    encode(name, out, |char| char);
+    for char in name.chars() {
+        push_units(if char == NUL_PICTURE { '\0' } else { char }, out);
+    }
+    if !name.is_ascii() {
+        decompose::reorder(&mut out[start..]);
+    }
     check_units(LAYER, name, out, start, MAX_ATTRIBUTE_NAME_UNITS)
 }
 
@@ -53,30 +64,23 @@ fn check_units(layer: &'static str, name: &str, out: &mut Vec<U16>, start: usize
     Err(Error::new(Kind::Limit, layer, message).named(name))
 }
 
-fn encode(name: &str, out: &mut Vec<U16>, swap: impl Fn(char) -> char) {
-    if name.is_ascii() {
-        out.extend(name.bytes().map(|byte| U16::new(swap(char::from(byte)) as u16)));
-        return;
-    }
-    let start = out.len();
-    for char in name.chars() {
-        let char = if char == NUL_PICTURE { '\0' } else { swap(char) };
-        decompose::push(char, out);
-    }
-    decompose::reorder(&mut out[start..]);
-}
-
 /// Appends `name` as it is, `:` and U+2400 swapped but nothing decomposed: what writers other than macOS may have left
 /// on disk.
 pub(crate) fn encode_verbatim(name: &str, out: &mut Vec<U16>) {
-    for char in name.chars() {
-        let char = match char {
-            ':' => '/',
-            NUL_PICTURE => '\0',
-            char => char,
-        };
-        out.extend(char.encode_utf16(&mut [0; 2]).iter().map(|&unit| U16::new(unit)));
+    name.chars().for_each(|char| push_units(on_disk(char), out));
+}
+
+/// The character that stands on disk for one of a file's name.
+fn on_disk(char: char) -> char {
+    match char {
+        ':' => '/',
+        NUL_PICTURE => '\0',
+        char => char,
     }
+}
+
+fn push_units(char: char, out: &mut Vec<U16>) {
+    out.extend(char.encode_utf16(&mut [0; 2]).iter().map(|&unit| U16::new(unit)));
 }
 
 /// A file's name as programs see it: `:` for `/`, U+2400 for U+0000, U+FFFD for a lone surrogate.

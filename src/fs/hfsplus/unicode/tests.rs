@@ -1,5 +1,3 @@
-//! Apple's rules for names, against examples and against slow but plain definitions.
-
 use std::cmp::Ordering;
 
 use proptest::prelude::*;
@@ -54,8 +52,8 @@ fn bad_names_are_refused() {
     assert_eq!(encode_name(&"ä".repeat(128), &mut out).unwrap_err().kind(), Kind::Limit);
     assert_eq!(encode_attribute_name(&"x".repeat(128), &mut out).unwrap_err().kind(), Kind::Limit);
     assert_eq!(out, units("kept"), "a refused name leaves nothing behind");
-    encode_attribute_name("com.apple/x:y", &mut out).unwrap();
-    assert_eq!(out, units("keptcom.apple/x:y"));
+    encode_attribute_name("com.apple/x:ä", &mut out).unwrap();
+    assert_eq!(out, units("keptcom.apple/x:ä"), "attribute names are not decomposed");
 }
 
 #[test]

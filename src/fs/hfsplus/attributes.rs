@@ -1,0 +1,129 @@
+//! Extended attributes in the attributes tree (§8).
+
+use std::sync::Arc;
+
+use super::btree::Tree;
+use super::extents::{Owner, Space};
+use super::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw, ForkRaw};
+use super::unicode::{decode_attribute_name, encode_attribute_name, encode_name};
+use crate::device::{BlockDevice, Memory};
+use crate::{Error, Result};
+use zerocopy::big_endian::U16;
+
+/// Kept by macOS for itself: the first of a folder's hard links.
+const FIRST_LINK: &str = "com.apple.system.hfs.firstlink";
+
+/// An attribute's value.
+enum Value {
+    Inline(Vec<u8>),
+    Fork(ForkRaw),
+}
+
+/// The attributes tree; volumes without one have no attributes.
+#[derive(Debug)]
+pub(super) struct AttributesTree {
+    tree: Option<Tree>,
+}
+
+impl AttributesTree {
+    pub(super) fn new(tree: Option<Tree>) -> Self {
+        Self { tree }
+    }
+
+    /// The names of all attributes of `file`, in the tree's order.
+    pub(super) fn names(&self, file: Cnid) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let Some(tree) = &self.tree else { return Ok(names) };
+        let mut cursor = tree.seek(&key(file, &[], 0))?;
+        while let Some(record) = cursor.next()? {
+            let Some((key, _)) = AttributeKey::split(record) else {
+                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+            };
+            if key.file != file {
+                break;
+            }
+            if key.start_block == 0 {
+                names.push(decode_attribute_name(key.name));
+            }
+        }
+        names.retain(|name| name != FIRST_LINK);
+        Ok(names)
+    }
+
+    /// The value of attribute `name` of `file` as a device.
+    pub(super) fn open(&self, space: &Space, file: Cnid, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Some((tree, units, value)) = self.find(file, name)? else { return Ok(None) };
+        let fork = match value {
+            Value::Inline(bytes) => return Ok(Some(Arc::new(Memory::read_only(bytes)))),
+            Value::Fork(fork) => fork,
+        };
+        let owner = Owner::Attribute(file, name.to_owned());
+        let device = space.fork(&fork, &owner, &mut |block| more_extents(tree, file, &units, block))?;
+        Ok(Some(Arc::new(device)))
+    }
+
+    /// The value of attribute `name` of `file` if it is small enough to stand in the tree itself.
+    pub(super) fn inline(&self, file: Cnid, name: &str) -> Result<Option<Vec<u8>>> {
+        Ok(self.find(file, name)?.and_then(|(.., value)| match value {
+            Value::Inline(bytes) => Some(bytes),
+            Value::Fork(_) => None,
+        }))
+    }
+
+    fn find(&self, file: Cnid, name: &str) -> Result<Option<(&Tree, Vec<U16>, Value)>> {
+        let Some(tree) = &self.tree else { return Ok(None) };
+        for units in spellings(name) {
+            let value = tree.get(&key(file, &units, 0), |record| {
+                let (_, data) = AttributeKey::split(record)?;
+                match AttributeRecord::parse(data)? {
+                    AttributeRecord::Inline(bytes) => Some(Value::Inline(bytes.to_vec())),
+                    AttributeRecord::Fork(fork) => Some(Value::Fork(*fork)),
+                    AttributeRecord::Extents(_) => None,
+                }
+            })?;
+            match value {
+                Some(Some(value)) => return Ok(Some((tree, units, value))),
+                Some(None) => return Err(bad_record(file, name)),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// How `name` may stand on disk: as macOS writes it, or decomposed as Linux does.
+fn spellings(name: &str) -> Vec<Vec<U16>> {
+    let (mut given, mut decomposed) = (Vec::new(), Vec::new());
+    let mut spellings = Vec::new();
+    // A name that cannot be encoded cannot be on disk either.
+    if encode_attribute_name(name, &mut given).is_ok() {
+        spellings.push(given);
+    }
+    if !name.is_ascii() && encode_name(name, &mut decomposed).is_ok() {
+        spellings.push(decomposed);
+    }
+    spellings
+}
+
+fn more_extents(tree: &Tree, file: Cnid, name: &[U16], block: u32) -> Result<Option<ExtentsRaw>> {
+    let extents = tree.get(&key(file, name, block), |record| match AttributeRecord::parse(AttributeKey::split(record)?.1)? {
+        AttributeRecord::Extents(extents) => Some(*extents),
+        AttributeRecord::Inline(_) | AttributeRecord::Fork(_) => None,
+    })?;
+    match extents {
+        Some(None) => Err(bad_record(file, &decode_attribute_name(name))),
+        Some(extents) => Ok(extents),
+        None => Ok(None),
+    }
+}
+
+fn bad_record(file: Cnid, name: &str) -> Error {
+    let message = format!("the record of {name} of file {file} is none that may stand there");
+    Error::new(crate::Kind::Corrupt, "hfs+ attributes tree", message)
+}
+
+fn key(file: Cnid, name: &[U16], start_block: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(14 + 2 * name.len());
+    AttributeKey { file, name, start_block }.put(&mut bytes);
+    bytes
+}

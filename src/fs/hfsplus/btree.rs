@@ -1,0 +1,386 @@
+//! B-trees: search, and the leaves in order, with every node checked when it is read (§6).
+
+use std::cmp::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zerocopy::big_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::extents::ForkDevice;
+use super::layout::{
+    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, FIRST_RECORD, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MAX_DEPTH, NODE_SIZES,
+    NodeDescriptorRaw, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant, node_kind,
+};
+use super::read_structure;
+use super::unicode::{NameOrder, compare_binary};
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result};
+
+/// Bytes of nodes that one tree keeps in memory.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Which of the volume's trees it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TreeKind {
+    Extents,
+    Catalog(Variant),
+    Attributes,
+}
+
+impl TreeKind {
+    pub(super) fn layer(self) -> &'static str {
+        match self {
+            Self::Extents => "hfs+ extents tree",
+            Self::Catalog(_) => "hfs+ catalog",
+            Self::Attributes => "hfs+ attributes tree",
+        }
+    }
+
+    fn order(self, header: &TreeHeaderRaw) -> Result<KeyOrder> {
+        match (self, header.key_compare_type) {
+            (Self::Extents, _) => Ok(KeyOrder::Extents),
+            (Self::Attributes, _) => Ok(KeyOrder::Attributes),
+            (Self::Catalog(Variant::HfsPlus), _) => Ok(KeyOrder::Catalog(NameOrder::Folding)),
+            (Self::Catalog(Variant::Hfsx), KEY_COMPARE_FOLD) => Ok(KeyOrder::Catalog(NameOrder::Folding)),
+            (Self::Catalog(Variant::Hfsx), KEY_COMPARE_BINARY) => Ok(KeyOrder::Catalog(NameOrder::Binary)),
+            (Self::Catalog(Variant::Hfsx), other) => {
+                Err(Error::unsupported(self.layer(), format!("key comparison 0xcf or 0xbc expected, {other:#04x} found")))
+            }
+        }
+    }
+}
+
+/// How a tree orders its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyOrder {
+    Extents,
+    Catalog(NameOrder),
+    Attributes,
+}
+
+impl KeyOrder {
+    /// Compares the keys at the beginning of two records; `None` if one is no key.
+    fn compare(self, a: &[u8], b: &[u8]) -> Option<Ordering> {
+        match self {
+            Self::Extents => {
+                let fields = |key: &[u8]| {
+                    let (key, _) = ExtentKeyRaw::read_from_prefix(key).ok()?;
+                    Some((key.file_id.get(), key.fork_type, key.start_block.get()))
+                };
+                Some(fields(a)?.cmp(&fields(b)?))
+            }
+            Self::Catalog(names) => {
+                let (a, b) = (CatalogKey::split(a)?.0, CatalogKey::split(b)?.0);
+                Some(a.parent.cmp(&b.parent).then_with(|| names.compare(a.name, b.name)))
+            }
+            Self::Attributes => {
+                let (a, b) = (AttributeKey::split(a)?.0, AttributeKey::split(b)?.0);
+                let names = || compare_binary(a.name, b.name);
+                Some(a.file.cmp(&b.file).then_with(names).then(a.start_block.cmp(&b.start_block)))
+            }
+        }
+    }
+}
+
+/// A node whose record offsets are known to lie within it, ascending.
+#[derive(Debug)]
+pub(super) struct Node {
+    number: u32,
+    next: u32,
+    previous: u32,
+    kind: i8,
+    height: u8,
+    records: u16,
+    bytes: Box<[u8]>,
+}
+
+impl Node {
+    fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
+        let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
+        let records = head.record_count.get();
+        let table = 2 * (usize::from(records) + 1);
+        let Some(end) = bytes.len().checked_sub(table).filter(|&end| end >= usize::from(FIRST_RECORD)) else {
+            return Err(format!("claims {records} records in {} bytes", bytes.len()));
+        };
+        let (next, previous) = (head.forward_link.get(), head.backward_link.get());
+        let node = Self { number, next, previous, kind: head.kind, height: head.height, records, bytes };
+        let mut before = usize::from(FIRST_RECORD);
+        for index in 0..=records {
+            let offset = node.offset(index).unwrap_or(usize::MAX);
+            let in_order = if index == 0 { offset == before } else { offset > before };
+            if !in_order || offset > end {
+                return Err(format!("offset {index} of its records is {offset}, more than {before} up to {end} expected"));
+            }
+            before = offset;
+        }
+        Ok(node)
+    }
+
+    /// Where record `index` begins; the one after the last is the beginning of the free space.
+    fn offset(&self, index: u16) -> Option<usize> {
+        let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
+        let (offset, _) = U16::read_from_prefix(self.bytes.get(at..)?).ok()?;
+        Some(usize::from(offset.get()))
+    }
+
+    /// A record, `None` past the last.
+    fn record(&self, index: u16) -> Option<&[u8]> {
+        if index >= self.records {
+            return None;
+        }
+        self.bytes.get(self.offset(index)?..self.offset(index + 1)?)
+    }
+}
+
+/// The nodes read last. Slots are found by node number, so looking one up holds a lock for an instant only, and reading
+/// one holds none.
+#[derive(Debug)]
+struct NodeCache {
+    slots: Box<[Mutex<Option<Arc<Node>>>]>,
+}
+
+impl NodeCache {
+    fn new(total_nodes: u32, node_size: u16) -> Self {
+        let most = CACHE_BYTES / usize::from(node_size);
+        let slots = usize::try_from(total_nodes).map_or(most, |nodes| nodes.clamp(1, most));
+        Self { slots: (0..slots).map(|_| Mutex::default()).collect() }
+    }
+
+    fn slot(&self, number: u32) -> std::sync::MutexGuard<'_, Option<Arc<Node>>> {
+        self.slots[number as usize % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, number: u32) -> Option<Arc<Node>> {
+        self.slot(number).as_ref().filter(|node| node.number == number).cloned()
+    }
+
+    fn put(&self, node: &Arc<Node>) {
+        *self.slot(node.number) = Some(node.clone());
+    }
+}
+
+/// An open tree, read-only, shared by any number of threads.
+#[derive(Debug)]
+pub(super) struct Tree {
+    kind: TreeKind,
+    order: KeyOrder,
+    file: ForkDevice,
+    node_size: u16,
+    total_nodes: u32,
+    root: u32,
+    depth: u8,
+    first_leaf: u32,
+    /// The room of a key in index nodes where it is the same for all.
+    index_key: Option<u16>,
+    cache: NodeCache,
+}
+
+impl Tree {
+    /// Opens the tree in `file`.
+    pub(super) fn open(file: ForkDevice, kind: TreeKind) -> Result<Self> {
+        let header = read_header(&file, kind)?;
+        let corrupt =
+            |message: String| Error::corrupt(kind.layer(), file.volume_offset(0), format!("node 0 (header): {message}"));
+        let node_size = header.node_size.get();
+        if !node_size.is_power_of_two() || !NODE_SIZES.contains(&node_size) {
+            return Err(corrupt(format!("node size is {node_size}, a power of two from 512 to 32768 expected")));
+        }
+        let total_nodes = header.total_nodes.get();
+        if u64::from(total_nodes) * u64::from(node_size) > file.len() {
+            let message = format!("claims {total_nodes} nodes of {node_size} bytes in a file of {} bytes", file.len());
+            return Err(corrupt(message));
+        }
+        let (root, depth) = (header.root_node.get(), header.tree_depth.get());
+        let Some(depth) = u8::try_from(depth).ok().filter(|&depth| u16::from(depth) <= MAX_DEPTH) else {
+            return Err(corrupt(format!("depth is {depth}, at most {MAX_DEPTH} expected")));
+        };
+        if (depth == 0) != (root == 0) || root >= total_nodes.max(1) {
+            return Err(corrupt(format!("root is node {root} of {total_nodes} in a tree of depth {depth}")));
+        }
+        let attributes = header.attributes.get();
+        if attributes & BIG_KEYS == 0 {
+            return Err(corrupt(format!("16-bit key lengths expected, attributes are {attributes:#x}")));
+        }
+        let index_key = (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get());
+        let first_leaf = header.first_leaf_node.get();
+        let (order, cache) = (kind.order(&header)?, NodeCache::new(total_nodes, node_size));
+        Ok(Self { kind, order, file, node_size, total_nodes, root, depth, first_leaf, index_key, cache })
+    }
+
+    /// How the tree orders its keys.
+    pub(super) fn order(&self) -> KeyOrder {
+        self.order
+    }
+
+    /// An error about node `number`.
+    pub(super) fn corrupt(&self, number: u32, message: impl std::fmt::Display) -> Error {
+        let offset = self.file.volume_offset(u64::from(number) * u64::from(self.node_size));
+        Error::corrupt(self.kind.layer(), offset, format!("node {number}: {message}"))
+    }
+
+    /// The first record whose key is not before `key`.
+    pub(super) fn seek(&self, key: &[u8]) -> Result<Cursor<'_>> {
+        let mut number = self.root;
+        for height in (2..=self.depth).rev() {
+            let node = self.node(number, node_kind::INDEX, height)?;
+            // The last child that begins at or before the key; the first, if none does.
+            let after = self.partition(&node, |record| Some(self.order.compare(record, key)?.is_le()))?;
+            number = self.child(&node, after.saturating_sub(1))?;
+        }
+        if self.depth == 0 {
+            return Ok(Cursor { tree: self, node: None, index: 0 });
+        }
+        let leaf = self.node(number, node_kind::LEAF, 1)?;
+        let index = self.partition(&leaf, |record| Some(self.order.compare(record, key)?.is_lt()))?;
+        Ok(Cursor { tree: self, node: Some(leaf), index })
+    }
+
+    /// The record with exactly this key, given to `found`.
+    pub(super) fn get<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let mut cursor = self.seek(key)?;
+        let order = self.order;
+        Ok(cursor.next()?.filter(|record| order.compare(record, key) == Some(Ordering::Equal)).map(found))
+    }
+
+    /// The first record of all.
+    pub(super) fn first(&self) -> Result<Cursor<'_>> {
+        let node = match self.depth {
+            0 => None,
+            _ => Some(self.node(self.first_leaf, node_kind::LEAF, 1)?),
+        };
+        Ok(Cursor { tree: self, node, index: 0 })
+    }
+
+    /// How many records at the beginning of a node satisfy `before`.
+    fn partition(&self, node: &Node, before: impl Fn(&[u8]) -> Option<bool>) -> Result<u16> {
+        let (mut low, mut high) = (0, node.records);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match node.record(middle).and_then(&before) {
+                Some(true) => low = middle + 1,
+                Some(false) => high = middle,
+                None => return Err(self.corrupt(node.number, format!("record {middle} has no valid key"))),
+            }
+        }
+        Ok(low)
+    }
+
+    /// The child that index record `index` leads to.
+    fn child(&self, node: &Node, index: u16) -> Result<u32> {
+        let child = node.record(index).and_then(|record| {
+            let (length, _) = U16::read_from_prefix(record).ok()?;
+            let room = self.index_key.unwrap_or(length.get());
+            let (child, _) = U32::read_from_prefix(record.get(2 + usize::from(room)..)?).ok()?;
+            Some(child.get())
+        });
+        child.ok_or_else(|| self.corrupt(node.number, format!("record {index} leads to no node")))
+    }
+
+    /// A node that must be of this kind and height.
+    fn node(&self, number: u32, kind: i8, height: u8) -> Result<Arc<Node>> {
+        let node = match self.cache.get(number) {
+            Some(node) => node,
+            None => self.read(number)?,
+        };
+        if (node.kind, node.height) != (kind, height) {
+            let message = format!("kind {kind} and height {height} expected, {} and {} found", node.kind, node.height);
+            return Err(self.corrupt(number, message));
+        }
+        if node.records == 0 {
+            return Err(self.corrupt(number, "a node in use holds no records"));
+        }
+        Ok(node)
+    }
+
+    fn read(&self, number: u32) -> Result<Arc<Node>> {
+        if number == 0 || number >= self.total_nodes {
+            let message = format!("the tree leads to node {number}, 1 to {} expected", self.total_nodes.saturating_sub(1));
+            return Err(Error::new(Kind::Corrupt, self.kind.layer(), message));
+        }
+        let mut bytes = vec![0; usize::from(self.node_size)].into_boxed_slice();
+        self.file.read_at(u64::from(number) * u64::from(self.node_size), &mut bytes)?;
+        let node = Node::parse(number, bytes).map(Arc::new).map_err(|message| self.corrupt(number, message))?;
+        self.cache.put(&node);
+        Ok(node)
+    }
+}
+
+/// The first two structures of node 0.
+#[derive(FromBytes, IntoBytes)]
+#[repr(C)]
+struct HeaderNodeRaw {
+    node: NodeDescriptorRaw,
+    tree: TreeHeaderRaw,
+}
+
+fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
+    let corrupt = |message| Error::corrupt(kind.layer(), file.volume_offset(0), message);
+    if file.len() < size_of::<HeaderNodeRaw>() as u64 {
+        return Err(corrupt(format!("a tree expected, a file of {} bytes found", file.len())));
+    }
+    let header: HeaderNodeRaw = read_structure(file, 0)?;
+    if header.node.kind != node_kind::HEADER {
+        return Err(corrupt(format!("node 0: a header node (kind 1) expected, kind {} found", header.node.kind)));
+    }
+    Ok(header.tree)
+}
+
+/// A place among the leaves of a tree.
+#[derive(Debug)]
+pub(super) struct Cursor<'t> {
+    tree: &'t Tree,
+    node: Option<Arc<Node>>,
+    index: u16,
+}
+
+impl Cursor<'_> {
+    /// The next record, `None` after the last. Keys are checked to ascend, so a chain of leaves cannot be endless.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
+        if !self.settle()? {
+            return Ok(None);
+        }
+        let index = self.index;
+        self.index += 1;
+        Ok(self.node.as_ref().and_then(|node| node.record(index)))
+    }
+
+    /// The number of the leaf that the last record came from.
+    pub(super) fn node_number(&self) -> u32 {
+        self.node.as_ref().map_or(0, |node| node.number)
+    }
+
+    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
+    fn settle(&mut self) -> Result<bool> {
+        let Some(node) = &self.node else { return Ok(false) };
+        if self.index < node.records {
+            if let Some(before) = self.index.checked_sub(1) {
+                self.check_ascends(node, before, node, self.index)?;
+            }
+            return Ok(true);
+        }
+        if node.next == 0 {
+            return Ok(false);
+        }
+        if node.next == node.number {
+            return Err(self.tree.corrupt(node.number, "points to itself as the next leaf"));
+        }
+        let next = self.tree.node(node.next, node_kind::LEAF, 1)?;
+        if next.previous != node.number {
+            let message = format!("node {} expected as the previous leaf, {} found", node.number, next.previous);
+            return Err(self.tree.corrupt(next.number, message));
+        }
+        self.check_ascends(node, node.records - 1, &next, 0)?;
+        self.node = Some(next);
+        self.index = 0;
+        Ok(true)
+    }
+
+    fn check_ascends(&self, a: &Node, a_index: u16, b: &Node, b_index: u16) -> Result<()> {
+        let order = a.record(a_index).zip(b.record(b_index)).and_then(|(a, b)| self.tree.order.compare(a, b));
+        match order {
+            Some(Ordering::Less) => Ok(()),
+            Some(_) => Err(self.tree.corrupt(b.number, format!("record {b_index} does not come after the one before it"))),
+            None => Err(self.tree.corrupt(b.number, format!("record {b_index} or the one before it has no valid key"))),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The catalog: objects by number, by folder and name, and the entries of a folder (§7).
+
+use std::ops::ControlFlow;
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U16;
+
+use super::btree::{KeyOrder, Tree};
+use super::layout::{BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, DatesRaw, FileRaw, FolderRaw, record_flags};
+use super::unicode::{NameOrder, decode_name};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "hfs+ catalog";
+
+/// A folder or file as the catalog records it.
+#[derive(Debug, Clone)]
+pub(super) enum Object {
+    Folder(FolderRaw),
+    /// Anything but a folder; hard links too.
+    File(FileRaw),
+}
+
+impl Object {
+    pub(super) fn id(&self) -> Cnid {
+        match self {
+            Self::Folder(folder) => Cnid(folder.folder_id.get()),
+            Self::File(file) => Cnid(file.file_id.get()),
+        }
+    }
+
+    pub(super) fn flags(&self) -> u16 {
+        match self {
+            Self::Folder(folder) => folder.flags.get(),
+            Self::File(file) => file.flags.get(),
+        }
+    }
+
+    pub(super) fn has(&self, flag: u16) -> bool {
+        self.flags() & flag != 0
+    }
+
+    pub(super) fn dates(&self) -> &DatesRaw {
+        match self {
+            Self::Folder(folder) => &folder.dates,
+            Self::File(file) => &file.dates,
+        }
+    }
+
+    pub(super) fn bsd(&self) -> &BsdInfoRaw {
+        match self {
+            Self::Folder(folder) => &folder.bsd,
+            Self::File(file) => &file.bsd,
+        }
+    }
+
+    pub(super) fn finder_flags(&self) -> u16 {
+        match self {
+            Self::Folder(folder) => folder.user_info.finder_flags.get(),
+            Self::File(file) => file.user_info.finder_flags.get(),
+        }
+    }
+
+    /// The Finder's 32 bytes as they lie.
+    pub(super) fn finder_info(&self) -> [u8; 32] {
+        let (user, extended) = match self {
+            Self::Folder(folder) => (folder.user_info.as_bytes(), &folder.finder_info),
+            Self::File(file) => (file.user_info.as_bytes(), &file.finder_info),
+        };
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(user);
+        bytes[16..].copy_from_slice(extended.as_bytes());
+        bytes
+    }
+}
+
+/// An object and the folder that its record is in.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) parent: Cnid,
+    pub(super) name: Vec<U16>,
+    pub(super) object: Object,
+}
+
+/// The catalog tree.
+#[derive(Debug)]
+pub(super) struct Catalog {
+    tree: Tree,
+}
+
+impl Catalog {
+    pub(super) fn new(tree: Tree) -> Self {
+        Self { tree }
+    }
+
+    /// How names are ordered here.
+    pub(super) fn name_order(&self) -> NameOrder {
+        match self.tree.order() {
+            KeyOrder::Catalog(order) => order,
+            KeyOrder::Extents | KeyOrder::Attributes => NameOrder::Folding,
+        }
+    }
+
+    /// The object `name` in folder `parent`.
+    pub(super) fn get(&self, parent: Cnid, name: &[U16]) -> Result<Option<Object>> {
+        let mut cursor = self.tree.seek(&key(parent, name))?;
+        let Some(record) = cursor.next()? else { return Ok(None) };
+        let Some((found, data)) = CatalogKey::split(record) else {
+            return Err(self.no_key(cursor.node_number()));
+        };
+        if found.parent != parent || self.name_order().compare(found.name, name).is_ne() {
+            return Ok(None);
+        }
+        match CatalogRecord::parse(data) {
+            Some(CatalogRecord::Folder(folder)) => Ok(Some(Object::Folder(*folder))),
+            Some(CatalogRecord::File(file)) => Ok(Some(Object::File(*file))),
+            Some(CatalogRecord::Thread(_)) => Ok(None),
+            None => Err(self.bad_record(cursor.node_number(), parent, name)),
+        }
+    }
+
+    /// The object with this number, by way of its thread.
+    pub(super) fn by_id(&self, id: Cnid) -> Result<Option<Found>> {
+        let Some((parent, name)) = self.thread(id)? else { return self.scan_for(id) };
+        let object = self.get(parent, &name)?.filter(|object| object.id() == id);
+        let Some(object) = object else {
+            let message = format!("the thread of {id} leads to {:?} in folder {parent}, which is not it", decode_name(&name));
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        };
+        Ok(Some(Found { parent, name, object }))
+    }
+
+    /// Where the thread of `id` leads.
+    fn thread(&self, id: Cnid) -> Result<Option<(Cnid, Vec<U16>)>> {
+        let mut cursor = self.tree.seek(&key(id, &[]))?;
+        let Some(record) = cursor.next()? else { return Ok(None) };
+        match CatalogKey::split(record) {
+            Some((key, data)) if key.parent == id && key.name.is_empty() => match CatalogRecord::parse(data) {
+                Some(CatalogRecord::Thread(thread)) => Ok(Some((thread.parent, thread.name.to_vec()))),
+                _ => Err(self.bad_record(cursor.node_number(), id, &[])),
+            },
+            Some(_) => Ok(None),
+            None => Err(self.no_key(cursor.node_number())),
+        }
+    }
+
+    /// The oldest volumes have files without threads; these can only be searched for.
+    fn scan_for(&self, id: Cnid) -> Result<Option<Found>> {
+        let mut cursor = self.tree.first()?;
+        while let Some(record) = cursor.next()? {
+            let Some((key, data)) = CatalogKey::split(record) else { continue };
+            if let Some(CatalogRecord::File(file)) = CatalogRecord::parse(data)
+                && file.file_id.get() == id.0
+                && file.flags.get() & record_flags::THREAD_EXISTS == 0
+            {
+                return Ok(Some(Found { parent: key.parent, name: key.name.to_vec(), object: Object::File(*file) }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `each` for the records of folder `id`, in order, until it breaks.
+    pub(super) fn children(&self, id: Cnid, mut each: impl FnMut(&[U16], Object) -> Result<ControlFlow<()>>) -> Result<()> {
+        let mut cursor = self.tree.seek(&key(id, &[]))?;
+        let mut threaded = false;
+        loop {
+            let Some(record) = cursor.next()? else { break };
+            let Some((key, data)) = CatalogKey::split(record) else {
+                return Err(self.no_key(cursor.node_number()));
+            };
+            if key.parent != id {
+                break;
+            }
+            let object = match CatalogRecord::parse(data) {
+                Some(CatalogRecord::Thread(thread)) if key.name.is_empty() && thread.folder => {
+                    threaded = true;
+                    continue;
+                }
+                Some(CatalogRecord::Folder(folder)) if threaded && !key.name.is_empty() => Object::Folder(*folder),
+                Some(CatalogRecord::File(file)) if threaded && !key.name.is_empty() => Object::File(*file),
+                _ => {
+                    let name = key.name.to_vec();
+                    return Err(self.bad_record(cursor.node_number(), id, &name));
+                }
+            };
+            if each(key.name, object)?.is_break() {
+                return Ok(());
+            }
+        }
+        if threaded { Ok(()) } else { Err(Error::not_found(LAYER, format!("folder {id}"))) }
+    }
+
+    fn no_key(&self, node: u32) -> Error {
+        self.tree.corrupt(node, "a record has no valid key")
+    }
+
+    fn bad_record(&self, node: u32, parent: Cnid, name: &[U16]) -> Error {
+        let message = format!("the record under {parent} and {:?} is none that may stand there", decode_name(name));
+        self.tree.corrupt(node, message)
+    }
+}
+
+fn key(parent: Cnid, name: &[U16]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + 2 * name.len());
+    CatalogKey { parent, name }.put(&mut bytes);
+    bytes
+}

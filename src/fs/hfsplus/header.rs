@@ -1,0 +1,104 @@
+//! Finding the volume header: behind an old wrapper, or the alternate where the first is damaged (§1, §2.5).
+
+use std::sync::Arc;
+
+use super::layout::{
+    HEADER_OFFSET, MasterDirectoryBlockRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX,
+    VolumeHeader, VolumeHeaderRaw,
+};
+use super::read_structure;
+use crate::device::{BlockDevice, Slice};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "hfs+ volume header";
+/// The first header and the alternate do not fit in less.
+const MIN_VOLUME: u64 = 2 * (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64);
+
+/// What [`probe`] recognises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// HFS Plus.
+    HfsPlus,
+    /// HFSX.
+    Hfsx,
+    /// HFS Plus in a wrapper for systems before Mac OS 8.1.
+    Wrapped,
+    /// HFS, which is recognised by name only.
+    Hfs,
+}
+
+/// Whether a volume of this family begins at the first byte of `device`. Reads two sectors at most.
+pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        return Ok(None);
+    }
+    let block: MasterDirectoryBlockRaw = read_structure(device, HEADER_OFFSET)?;
+    if block.signature == SIGNATURE_HFS && is_block_size_of_hfs(block.allocation_block_size.get()) {
+        return Ok(Some(if block.embedded().is_some() { Found::Wrapped } else { Found::Hfs }));
+    }
+    let first = signed(&read_structure(device, HEADER_OFFSET)?);
+    if first.is_some() {
+        return Ok(first);
+    }
+    Ok(signed(&read_structure(device, len - HEADER_OFFSET)?))
+}
+
+fn is_block_size_of_hfs(size: u32) -> bool {
+    size != 0 && size.is_multiple_of(512)
+}
+
+/// What a volume header says by signature and version.
+fn signed(header: &VolumeHeaderRaw) -> Option<Found> {
+    match (header.signature.get(), header.version.get()) {
+        (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Some(Found::HfsPlus),
+        (SIGNATURE_HFSX, VERSION_HFSX) => Some(Found::Hfsx),
+        _ => None,
+    }
+}
+
+/// A volume header and the bytes it speaks of.
+#[derive(Debug)]
+pub(super) struct Located {
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) header: VolumeHeader,
+    /// What was wrong on the way, though not wrong enough to stop.
+    pub(super) problems: Vec<Error>,
+}
+
+/// Finds the volume header of the volume on `device`.
+pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        let message = format!("a volume of at least {MIN_VOLUME} bytes expected, {len} found");
+        return Err(Error::corrupt(LAYER, HEADER_OFFSET, message));
+    }
+    let block: MasterDirectoryBlockRaw = read_structure(&*device, HEADER_OFFSET)?;
+    if block.signature != SIGNATURE_HFS {
+        return unwrapped(device);
+    }
+    let Some(embedded) = block.embedded() else {
+        let message = "this is plain HFS (Mac OS Standard), not HFS+, and is not read";
+        return Err(Error::unsupported("hfs", message).at(HEADER_OFFSET));
+    };
+    if embedded.end > len || embedded.end - embedded.start < MIN_VOLUME {
+        let message = format!("the HFS+ volume within, bytes {embedded:?}, does not fit the wrapper of {len} bytes");
+        return Err(Error::corrupt("hfs wrapper", HEADER_OFFSET, message));
+    }
+    unwrapped(Arc::new(Slice::new(device, embedded)?))
+}
+
+/// The first header if it makes sense, else the alternate if that does.
+fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
+    let len = device.info().len;
+    let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);
+    let (header, problems) = match parse(HEADER_OFFSET) {
+        Ok(header) => (header, Vec::new()),
+        Err(problem) if problem.kind() == Kind::Corrupt => match parse(len - HEADER_OFFSET) {
+            Ok(header) => (header, vec![problem]),
+            Err(_) => return Err(problem),
+        },
+        Err(error) => return Err(error),
+    };
+    Ok(Located { device, header, problems })
+}

@@ -1,0 +1,113 @@
+//! Hard links: names that stand for an object kept in one of two private folders of the root (§7.7, §7.8).
+
+use zerocopy::big_endian::U16;
+
+use super::catalog::{Catalog, Object};
+use super::layout::{Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, finder_flags, record_flags};
+use crate::Result;
+
+/// The folder of files with several names; four U+0000 in front, which sort last.
+pub(super) const FILES_FOLDER: &str = "\0\0\0\0HFS+ Private Data";
+/// The folder of folders with several names.
+pub(super) const FOLDERS_FOLDER: &str = ".HFS+ Private Directory Data\r";
+
+/// A private folder of this volume.
+#[derive(Debug, Clone, Copy)]
+struct Private {
+    id: Cnid,
+    created: u32,
+}
+
+/// How this volume's hard links are told and followed.
+#[derive(Debug)]
+pub(super) struct Links {
+    files: Option<Private>,
+    folders: Option<Private>,
+    root_created: u32,
+}
+
+/// What a record is with regard to hard links.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// No link.
+    No,
+    /// A link to this object.
+    To(Box<Object>),
+    /// A link to an object that does not exist; its name in the private folder.
+    Broken(String),
+}
+
+impl Links {
+    /// Finds the private folders of a volume whose root was created at `root_created`.
+    pub(super) fn find(catalog: &Catalog, root_created: u32) -> Result<Self> {
+        let private = |name: &str| {
+            let found = catalog.get(Cnid::ROOT, &units(name))?;
+            Ok::<_, crate::Error>(match found {
+                Some(Object::Folder(folder)) => {
+                    Some(Private { id: Cnid(folder.folder_id.get()), created: folder.dates.create.get() })
+                }
+                _ => None,
+            })
+        };
+        Ok(Self { files: private(FILES_FOLDER)?, folders: private(FOLDERS_FOLDER)?, root_created })
+    }
+
+    /// Whether `id` is one of the private folders.
+    pub(super) fn is_private(&self, id: Cnid) -> bool {
+        self.private_folders().any(|private| private.id == id)
+    }
+
+    /// How many entries of the root are hidden.
+    pub(super) fn private_count(&self) -> u32 {
+        u32::from(self.files.is_some()) + u32::from(self.folders.is_some())
+    }
+
+    /// Whether what lies in folder `parent` is a file that links lead to.
+    pub(super) fn holds_files(&self, parent: Cnid) -> bool {
+        self.files.is_some_and(|private| private.id == parent)
+    }
+
+    fn private_folders(&self) -> impl Iterator<Item = Private> {
+        self.files.into_iter().chain(self.folders)
+    }
+
+    /// Follows `file` if it is a hard link.
+    pub(super) fn follow(&self, catalog: &Catalog, file: &FileRaw) -> Result<Link> {
+        let reference = file.bsd.special.get();
+        let (folder, name) = if let Some(private) = self.file_link(file) {
+            (private, format!("iNode{reference}"))
+        } else if let Some(private) = self.folder_link(file) {
+            (private, format!("dir_{reference}"))
+        } else {
+            return Ok(Link::No);
+        };
+        match catalog.get(folder, &units(&name))? {
+            Some(object) => Ok(Link::To(Box::new(object))),
+            None => Ok(Link::Broken(name)),
+        }
+    }
+
+    /// Type and creator alone prove nothing: anybody may set them. macOS looks at the date of creation too.
+    fn file_link(&self, file: &FileRaw) -> Option<Cnid> {
+        let private = self.files?;
+        let created = file.dates.create.get();
+        let is_link = kind_of(file) == FILE_LINK_TYPE && (created == private.created || created == self.root_created);
+        is_link.then_some(private.id)
+    }
+
+    fn folder_link(&self, file: &FileRaw) -> Option<Cnid> {
+        let private = self.folders?;
+        let is_link = kind_of(file) == FOLDER_LINK_TYPE
+            && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
+            && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
+        is_link.then_some(private.id)
+    }
+}
+
+fn kind_of(file: &FileRaw) -> ([u8; 4], [u8; 4]) {
+    (file.user_info.file_type, file.user_info.creator)
+}
+
+fn units(name: &str) -> Vec<U16> {
+    name.encode_utf16().map(U16::new).collect()
+}
