@@ -1,0 +1,4 @@
+//! What several suites share.
+#![allow(dead_code, reason = "each suite uses a part")]
+
+pub(crate) mod corpus;

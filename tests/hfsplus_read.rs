@@ -1,0 +1,134 @@
+//! HFS+ volumes of other people, read: every name, size, sum, link and attribute that is known of them.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw::fs::hfsplus::HfsPlus;
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
+use bandsaw::{Error, Kind};
+use common::corpus::{self, Image, KnownFile, sha256};
+
+/// Everything in a volume by path.
+fn walk(volume: &HfsPlus) -> BTreeMap<String, Attributes> {
+    fn into(volume: &HfsPlus, dir: NodeId, path: &str, all: &mut BTreeMap<String, Attributes>) {
+        for entry in volume.entries(dir).unwrap() {
+            let path = format!("{path}/{}", entry.name);
+            if entry.attributes.kind == FileKind::Folder {
+                into(volume, entry.attributes.id, &path, all);
+            }
+            assert!(all.insert(path.clone(), entry.attributes).is_none(), "{path} twice");
+        }
+    }
+    let mut all = BTreeMap::new();
+    into(volume, volume.root(), "", &mut all);
+    all
+}
+
+fn contents(device: &dyn BlockDevice) -> Vec<u8> {
+    device.read_vec(0, device.info().len.try_into().unwrap()).unwrap()
+}
+
+/// The bytes of the volume at `offset` of an image: cut out of the medium where that is at hand, else unpacked by 7zz.
+fn volume_bytes(image: &Image, offset: u64) -> Result<Vec<u8>, String> {
+    if let Some(medium) = image.medium() {
+        let start = usize::try_from(offset).unwrap();
+        let len = image.partition_len(offset).map_or(medium.len() - start, |len| usize::try_from(len).unwrap());
+        return Ok(medium[start..start + len].to_vec());
+    }
+    if image.format() != "UDIF" {
+        return Err(format!("{} is not unpacked here", image.format()));
+    }
+    let unpack = Command::new("7zz").args(["e", "-tdmg", "-so"]).arg(image.location()).arg("*.hfs").output();
+    let output = unpack.map_err(|error| format!("7zz: {error}"))?;
+    assert!(output.status.success(), "{}: 7zz: {}", image.path(), String::from_utf8_lossy(&output.stderr));
+    Ok(output.stdout)
+}
+
+fn open(bytes: Vec<u8>) -> Result<HfsPlus, Error> {
+    HfsPlus::open(Arc::new(Memory::read_only(bytes)))
+}
+
+fn check_file(volume: &HfsPlus, seen: &BTreeMap<String, Attributes>, file: &KnownFile, image: &str) {
+    let name = format!("{image}: {}", file.path);
+    let attributes = seen.get(&file.path).unwrap_or_else(|| panic!("{name} is missing"));
+    assert_eq!(attributes.kind, FileKind::File, "{name}");
+    assert_eq!(attributes.size, file.size, "{name}");
+    assert_eq!(&volume.attributes(attributes.id).unwrap(), attributes, "{name}: by number");
+    assert_eq!(&volume.resolve(&file.path).unwrap(), attributes, "{name}: by path");
+    match volume.open(attributes.id, Fork::Data) {
+        Ok(device) => assert_eq!(sha256(&contents(&*device)), file.sha256, "{name}"),
+        Err(error) => {
+            assert!(file.decmpfs_type.is_some() && error.kind() == Kind::Unsupported, "{name}: {error}");
+            eprintln!("skipped: {name}: {error}");
+        }
+    }
+    if let Some(size) = file.resource_fork_size {
+        assert_eq!(attributes.resource_size, size, "{name}");
+        assert_eq!(volume.open(attributes.id, Fork::Resource).unwrap().info().len, size, "{name}");
+    }
+    check_xattrs(volume, attributes, file, &name);
+}
+
+fn check_xattrs(volume: &HfsPlus, attributes: &Attributes, file: &KnownFile, name: &str) {
+    let mut found = BTreeMap::new();
+    for xattr in volume.xattrs(attributes.id).unwrap() {
+        let value = volume.xattr(attributes.id, &xattr).unwrap().unwrap_or_else(|| panic!("{name}: no {xattr}"));
+        let value = contents(&*value);
+        assert!(found.insert(xattr.clone(), (value.len() as u64, sha256(&value))).is_none(), "{name}: {xattr} twice");
+    }
+    // The manifest knows what is in the attributes tree; these two stand elsewhere.
+    found.retain(|xattr, _| !matches!(&**xattr, "com.apple.FinderInfo" | "com.apple.ResourceFork"));
+    assert_eq!(found, file.xattrs, "{name}");
+    assert!(volume.xattr(attributes.id, "no such").unwrap().is_none());
+}
+
+fn check_volume(image: &Image, volume: &HfsPlus, facts: &serde_json::Value) {
+    let info = volume.volume();
+    let number = |key: &str| facts[key].as_u64().unwrap();
+    assert_eq!(info.format, facts["type"].as_str().unwrap(), "{}", image.path());
+    assert_eq!(info.name, facts["name"].as_str().unwrap(), "{}", image.path());
+    assert_eq!(info.case_sensitive, facts["case_sensitive"].as_bool().unwrap(), "{}", image.path());
+    assert_eq!(info.journaled, facts["journaled"].as_bool().unwrap(), "{}", image.path());
+    assert_eq!(info.clean, facts["unmounted_clean"].as_bool().unwrap(), "{}", image.path());
+    assert_eq!(u64::from(info.block_size), number("block_size"), "{}", image.path());
+    assert_eq!(info.total, number("total_blocks") * number("block_size"), "{}", image.path());
+    assert_eq!(info.free, number("free_blocks") * number("block_size"), "{}", image.path());
+    assert_eq!((info.files, info.folders), (number("file_count"), number("folder_count")), "{}", image.path());
+    assert!(volume.problems().is_empty(), "{}: {:?}", image.path(), volume.problems());
+
+    let seen = walk(volume);
+    for file in image.files() {
+        check_file(volume, &seen, &file, image.path());
+    }
+    let links: BTreeMap<String, String> = seen
+        .iter()
+        .filter(|(_, attributes)| attributes.kind == FileKind::Symlink)
+        .map(|(path, attributes)| (path.clone(), volume.read_link(attributes.id).unwrap()))
+        .collect();
+    assert_eq!(links, image.symlinks(), "{}", image.path());
+    let files = seen.values().filter(|attributes| attributes.kind == FileKind::File).count();
+    assert_eq!(files as u64, image.number("file_count").unwrap(), "{}", image.path());
+}
+
+#[test]
+fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
+    let test = "every_volume_of_the_corpus_reads_as_the_manifest_says";
+    let Some(images) = corpus::images(test) else { return };
+    let mut read = 0;
+    for image in images {
+        for file_system in image.file_systems().iter().filter(|found| matches!(&*found.kind, "HFS+" | "HFSX")) {
+            match volume_bytes(&image, file_system.offset) {
+                Ok(bytes) => {
+                    check_volume(&image, &open(bytes).unwrap(), &file_system.facts);
+                    read += 1;
+                }
+                Err(why) => eprintln!("skipped: {test}: {}: {why}", image.path()),
+            }
+        }
+    }
+    assert!(read >= 9, "only {read} volumes were read");
+}
