@@ -12,7 +12,10 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::{Error, Kind};
+use crate::{Error, Kind, Result};
+
+/// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part of the disk.
+pub const SECTOR: u64 = 512;
 
 /// An image format by hdiutil's code. Codes that cannot be read or written yet are known by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,12 +123,24 @@ impl FromStr for Format {
     type Err = Error;
 
     /// hdiutil's code in any case.
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|format| format.code().eq_ignore_ascii_case(text)).ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(|format| format.code().to_ascii_lowercase()).collect();
             Error::new(Kind::Invalid, "format", format!("is none of {}", known.join(", "))).named(text)
         })
     }
+}
+
+/// Refuses what no disk can be long.
+fn check_len(layer: &'static str, len: u64) -> Result<()> {
+    if len == 0 || !len.is_multiple_of(SECTOR) {
+        return Err(Error::new(Kind::Invalid, layer, format!("{len} bytes are not a whole number of {SECTOR}-byte sectors")));
+    }
+    // hdiutil's bound, and that of file offsets.
+    if len > i64::MAX as u64 {
+        return Err(Error::new(Kind::Limit, layer, format!("{len} bytes are more than 2^63 - {SECTOR}")));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

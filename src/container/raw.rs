@@ -3,14 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::{SECTOR, check_len};
 use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "raw image";
-
-/// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part of the disk.
-pub const SECTOR: u64 = 512;
 
 /// A disk that is a file's bytes as they are.
 #[derive(Debug, Clone)]
@@ -41,18 +39,6 @@ impl Raw {
     pub fn trailing(&self) -> u64 {
         self.file.info().len % SECTOR
     }
-}
-
-/// Refuses what no disk can be long.
-pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
-    if len == 0 || !len.is_multiple_of(SECTOR) {
-        return Err(Error::new(Kind::Invalid, layer, format!("{len} bytes are not a whole number of {SECTOR}-byte sectors")));
-    }
-    // hdiutil's bound, and that of file offsets.
-    if len > i64::MAX as u64 {
-        return Err(Error::new(Kind::Limit, layer, format!("{len} bytes are more than 2^63 - {SECTOR}")));
-    }
-    Ok(())
 }
 
 impl BlockDevice for Raw {

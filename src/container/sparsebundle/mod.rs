@@ -18,7 +18,7 @@ mod survey;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use super::raw::check_len;
+use super::{SECTOR, check_len};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
@@ -152,7 +152,7 @@ pub fn is_bundle(store: &dyn Store) -> Result<bool> {
 
 fn check_band_size(size: u64) -> Result<()> {
     let (least, most) = BAND_SIZES.into_inner();
-    if BAND_SIZES.contains(&size) && size.is_multiple_of(super::raw::SECTOR) {
+    if BAND_SIZES.contains(&size) && size.is_multiple_of(SECTOR) {
         return Ok(());
     }
     let message = format!("expected a band size of whole 512-byte sectors from {least} to {most} bytes, found {size}");

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use plist::stream::{Event, Reader};
 
 use super::LAYER;
-use crate::container::raw::SECTOR;
+use crate::container::SECTOR;
 use crate::{Error, Kind, Result};
 
 /// The list that counts.
