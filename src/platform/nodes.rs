@@ -59,7 +59,8 @@ pub(crate) fn open_file(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
 pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     for name in xattr_list(node)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let host_name = std::str::from_utf8(name).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))?;
+        let host_name =
+            std::str::from_utf8(name).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))?;
         if let Some(mac_name) = xattr_to_mac(host_name) {
             found.push((mac_name.to_owned(), xattr_value(node, host_name)?));
         }

@@ -5,6 +5,7 @@
 
 mod attributes;
 mod btree;
+pub mod build;
 mod catalog;
 mod extents;
 mod header;

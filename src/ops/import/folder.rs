@@ -226,7 +226,8 @@ impl<'a> Walk<'a> {
 /// Looks at one entry of a folder.
 fn look(place: &Place, name: &std::ffi::CStr) -> Result<Found> {
     let text = name.to_str().map_err(|_| {
-        Error::unsupported(LAYER, "a name on an Apple volume must be UTF-8").in_file(place.path().join(name.to_string_lossy().as_ref()))
+        Error::unsupported(LAYER, "a name on an Apple volume must be UTF-8")
+            .in_file(place.path().join(name.to_string_lossy().as_ref()))
     })?;
     let fail = |doing, error: std::io::Error| failed(doing, error, place, text);
     let node = nodes::node_at(place.fd.as_fd(), name).map_err(|error| fail("look at", error))?;
@@ -254,12 +255,13 @@ fn look(place: &Place, name: &std::ffi::CStr) -> Result<Found> {
 }
 
 fn target(place: &Place, name: &str) -> Result<Box<str>> {
-    let target =
-        rustix::fs::readlinkat(&place.fd, name, Vec::new()).map_err(|error| failed("read link", error, place, name))?;
+    let target = rustix::fs::readlinkat(&place.fd, name, Vec::new()).map_err(|error| failed("read link", error, place, name))?;
     match target.into_string() {
         Ok(target) => Ok(target.into()),
-        Err(_) => Err(Error::unsupported(LAYER, "the target of a link on an Apple volume must be UTF-8")
-            .in_file(place.path().join(name))),
+        Err(_) => {
+            Err(Error::unsupported(LAYER, "the target of a link on an Apple volume must be UTF-8")
+                .in_file(place.path().join(name)))
+        }
     }
 }
 
@@ -345,13 +347,7 @@ impl Assembly {
     }
 }
 
-fn source_node(
-    parent: u32,
-    name: Box<str>,
-    node: &Node,
-    kind: SourceKind,
-    xattrs: Vec<(Box<str>, Stream)>,
-) -> SourceNode {
+fn source_node(parent: u32, name: Box<str>, node: &Node, kind: SourceKind, xattrs: Vec<(Box<str>, Stream)>) -> SourceNode {
     SourceNode {
         parent,
         name,
