@@ -282,7 +282,7 @@ impl BlockDevice for Buggy {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>> {
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range("buggy", &range)?;
         if self.bug != Bug::LendsTheWrongPlace || range.is_empty() {
             return Ok(None);

@@ -289,7 +289,7 @@ impl BlockDevice for Halves {
         Err(bandsaw::Error::unsupported("halves", "two halves"))
     }
 
-    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent<'_>>> {
+    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
         Ok(None)
     }
 }

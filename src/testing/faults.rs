@@ -248,7 +248,7 @@ impl BlockDevice for FaultyDevice {
         self.inner.set_len(len, leave)
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>> {
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.faults.check(Call::Lend)?;
         self.inner.lend(range)
     }

@@ -128,7 +128,7 @@ impl BlockDevice for PowerCutFile {
         Ok(())
     }
 
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent<'_>>> {
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }
