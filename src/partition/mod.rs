@@ -33,7 +33,7 @@ pub struct Map {
     /// The partitions that lie within the disk, by their numbers.
     pub partitions: Vec<Partition>,
     /// What is wrong with the map, though it could be read: a damaged copy, partitions that overlap or lie outside the
-    /// disk (these are left out of `partitions`).
+    /// disk (these are left out of `partitions`; [`Kind::OutOfRange`]).
     pub problems: Vec<Error>,
 }
 
@@ -121,7 +121,9 @@ fn block_range(layer: &'static str, number: u32, first: u64, count: u64, block: 
         let what = format!(
             "partition {number}, {count} blocks of {block} bytes from block {first}, is not within the disk of {len} bytes"
         );
-        Error::new(Kind::Corrupt, layer, what)
+        // Of a disk that was cut short the map is right and the disk is wrong; an empty partition is the map's fault.
+        let kind = if count > 0 { Kind::OutOfRange } else { Kind::Corrupt };
+        Error::new(kind, layer, what)
     })
 }
 
