@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
 use crate::platform;
-use crate::store::Open;
+use crate::store::{Lock, Open};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "file";
@@ -116,6 +116,20 @@ impl LocalFile {
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Takes the lock of the file, without waiting, for as long as the file is open. Hosts without locks are let be.
+    /// [`Kind::Conflict`], naming the holder where that is known, when somebody else has it.
+    pub fn lock(&self, mode: Lock) -> Result<()> {
+        match platform::try_lock(&self.file, mode == Lock::Exclusive) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let holder = platform::lock_holder(&self.file).unwrap_or_else(|| "another process".to_owned());
+                Err(Error::new(Kind::Conflict, LAYER, format!("is in use by {holder}")).in_file(&self.path))
+            }
+            Err(source) if source.kind() == io::ErrorKind::Unsupported => Ok(()),
+            Err(source) => Err(Error::io(LAYER, "lock", source).in_file(&self.path)),
+        }
     }
 
     /// Lets a request in: while the guard lives, the range stays within the file.
