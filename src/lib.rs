@@ -14,7 +14,6 @@
 
 pub mod address;
 pub mod container;
-pub mod crypt;
 pub mod device;
 pub mod error;
 pub mod fs;

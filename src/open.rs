@@ -1,1 +1,281 @@
 //! The only file that knows all layers: probe, wrap, probe again.
+//!
+//! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a [`Draft`] is an image that
+//! gets its name only when it is finished.
+
+mod create;
+mod place;
+mod volume;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::address::VolumeSelector;
+use crate::container::Format;
+use crate::container::foreign;
+use crate::container::raw::Raw;
+use crate::container::sparsebundle::{self, Bundle};
+use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::error::Place;
+use crate::fs::FileSystem;
+use crate::partition::{self, Map};
+use crate::store::{Local, LocalFile, Lock, Open};
+use crate::{Error, Kind, Result};
+
+pub use create::{CreateOptions, Draft, create};
+pub use volume::{Volume, VolumeFormat};
+
+const LAYER: &str = "image";
+
+/// Bytes looked at in one go when a file may be all zeros.
+const PIECE: usize = 1 << 20;
+
+/// How to open an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Whether it may be changed. Read-only opens change nothing, not even a lock file.
+    pub access: Access,
+    /// Take it for this format, whatever it looks like. `None`: find out.
+    pub image_format: Option<Format>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { access: Access::ReadOnly, image_format: None }
+    }
+}
+
+/// One layer of an image.
+#[derive(Debug)]
+pub enum Layer {
+    /// A file of the host.
+    File(Arc<LocalFile>),
+    /// A raw image: the file's bytes are the disk.
+    Raw(Arc<Raw>),
+    /// A sparse bundle: a folder that holds the disk.
+    Bundle(Arc<Bundle>),
+    /// The map of the disk.
+    Partitions(Map),
+    /// What is on the disk, or in its partitions.
+    Volumes(Vec<Volume>),
+}
+
+/// An open image: its layers, and the disk they make up.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    format: Format,
+    layers: Vec<Layer>,
+    disk: Arc<dyn BlockDevice>,
+    warnings: Vec<String>,
+}
+
+/// Opens the image at `path`. Errors name it.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
+    let mut layers = Vec::new();
+    build(path, options, &mut layers).map_err(|error| error.in_file(path)).map(|found| found.into_image(path, layers))
+}
+
+/// The layers of the image at `path` from the bottom, as far as they can be told, and what stopped it from going on.
+pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) {
+    let mut layers = Vec::new();
+    let stopped = build(path, options, &mut layers).err().map(|error| error.in_file(path));
+    (layers, stopped)
+}
+
+/// What is known of an image besides its layers.
+struct Found {
+    format: Format,
+    disk: Arc<dyn BlockDevice>,
+    warnings: Vec<String>,
+}
+
+impl Found {
+    fn into_image(self, path: &Path, layers: Vec<Layer>) -> Image {
+        Image { path: path.to_owned(), format: self.format, layers, disk: self.disk, warnings: self.warnings }
+    }
+}
+
+/// Opens layer after layer and keeps them in `layers`.
+fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+    if let Some(format) = options.image_format.filter(|format| !format.is_supported()) {
+        return Err(Error::unsupported(LAYER, format!("{} ({format}) is not read yet", format.description())));
+    }
+    let meta = fs::metadata(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist"),
+        _ => Error::io(LAYER, "look at", source),
+    })?;
+    let mut found = if meta.is_dir() { open_folder(path, options, layers)? } else { open_file(path, options, layers)? };
+    survey_disk(&mut found, options, layers)?;
+    Ok(found)
+}
+
+fn open_folder(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+    let store = Arc::new(Local::new(path));
+    match options.image_format {
+        Some(Format::Udsb) => {}
+        Some(other) => return Err(Error::new(Kind::Invalid, LAYER, format!("is a folder, a {other} image is a file"))),
+        None if sparsebundle::is_bundle(&*store)? => {}
+        None => {
+            let message = "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
+            return Err(Error::unsupported(LAYER, message));
+        }
+    }
+    let bundle = Arc::new(Bundle::open(store, options.access)?);
+    layers.push(Layer::Bundle(bundle.clone()));
+    Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
+}
+
+fn open_file(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+    let (how, lock) = match options.access {
+        Access::ReadOnly => (Open::Read, Lock::Shared),
+        Access::ReadWrite => (Open::Write, Lock::Exclusive),
+    };
+    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+    file.lock(lock)?;
+    let file = Arc::new(file);
+    layers.push(Layer::File(file.clone()));
+    let format = match options.image_format {
+        Some(Format::Udsb) => return Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
+        Some(format) => format,
+        None => match foreign::recognise(&*file)? {
+            Some(foreign) => return Err(foreign.refusal()),
+            None => Format::Udrw,
+        },
+    };
+    let raw = Arc::new(Raw::new(file));
+    layers.push(Layer::Raw(raw.clone()));
+    let warnings = match raw.trailing() {
+        0 => Vec::new(),
+        odd => vec![format!("the last {odd} bytes make no whole sector and are left out")],
+    };
+    Ok(Found { format, warnings, disk: raw })
+}
+
+/// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
+fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<()> {
+    let as_told = options.image_format.is_some();
+    let map = match partition::probe(&*found.disk) {
+        Ok(map) => map,
+        Err(error) if as_told => {
+            found.warnings.push(error.to_string());
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let volumes = volume::find(&found.disk, map.as_ref())?;
+    let needs_proof = found.format != Format::Udsb && !as_told;
+    let proven = !volumes.is_empty() || map.is_some() || !needs_proof || is_blank(&*found.disk)?;
+    let cut_off = map.as_ref().filter(|_| volumes.is_empty() && !as_told).and_then(cut_off);
+    found.warnings.extend(map.iter().flat_map(|map| &map.problems).map(Error::to_string));
+    layers.extend(map.map(Layer::Partitions));
+    layers.push(Layer::Volumes(volumes));
+    match cut_off {
+        Some(error) => Err(error),
+        None if proven => Ok(()),
+        None => Err(Error::unsupported(
+            LAYER,
+            "is no image that is known: it has no container's magic, no partition map, no file system, and is not blank; \
+             taken for UDRW it opens as plain bytes",
+        )),
+    }
+}
+
+/// The error of a map whose partitions all lie past the end of the disk: the image was cut short.
+fn cut_off(map: &Map) -> Option<Error> {
+    let problem = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange)?;
+    let error = Error::new(Kind::Corrupt, problem.layer(), format!("was cut short: {}", problem.message()));
+    Some(match problem.place() {
+        Place::Offset(offset) => error.at(*offset),
+        Place::Name(_) | Place::None => error,
+    })
+}
+
+/// Whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
+fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
+    let len = disk.info().len;
+    if len == 0 {
+        return Ok(false);
+    }
+    // What is no zero is mostly found at the ends.
+    let probe = len.min(4096) as usize;
+    if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
+        return Ok(false);
+    }
+    let mut buf = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
+    for extent in disk.extents(0..len) {
+        let (range, kind) = extent?;
+        let mut at = range.start;
+        while kind == ExtentKind::Data && at < range.end {
+            let piece = buf.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            disk.read_at(at, &mut buf[..piece])?;
+            if !is_zero(&buf[..piece]) {
+                return Ok(false);
+            }
+            at += piece as u64;
+        }
+    }
+    Ok(true)
+}
+
+impl Image {
+    /// Where it is on the host.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The format of its container.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Its layers from the bottom.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// What is odd about it without keeping it from working.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The disk in it.
+    pub fn disk(&self) -> &Arc<dyn BlockDevice> {
+        &self.disk
+    }
+
+    /// The sparse bundle it is, if it is one.
+    pub fn bundle(&self) -> Option<&Bundle> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Bundle(bundle) => Some(&**bundle),
+            _ => None,
+        })
+    }
+
+    /// The map of its disk, if that has one.
+    pub fn partitions(&self) -> Option<&Map> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Partitions(map) => Some(map),
+            _ => None,
+        })
+    }
+
+    /// The volumes on it, also those that cannot be read.
+    pub fn volumes(&self) -> &[Volume] {
+        let volumes = self.layers.iter().find_map(|layer| match layer {
+            Layer::Volumes(volumes) => Some(volumes.as_slice()),
+            _ => None,
+        });
+        volumes.unwrap_or_default()
+    }
+
+    /// Opens the selected volume; without a selector, the first that can be read.
+    pub fn file_system(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystem>> {
+        let found = match which {
+            None => volume::first_readable(self.volumes()),
+            Some(selector) => volume::select(self.volumes(), selector),
+        };
+        found.map_err(|error| error.in_file(&self.path))
+    }
+}

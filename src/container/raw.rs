@@ -28,10 +28,16 @@ impl Raw {
         let Some(file) = store.open(name, Open::CreateNew)? else {
             return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
         };
-        if let Err(error) = file.set_len(len, Leave::Zeros) {
-            store.remove(name)?;
-            return Err(error);
-        }
+        Self::blank(file, len).inspect_err(|_| {
+            // Best effort: what went wrong before is what the caller must hear of.
+            let _ = store.remove(name);
+        })
+    }
+
+    /// Makes `file`, new and empty, a blank disk of `len` bytes, a multiple of 512.
+    pub fn blank(file: Arc<dyn BlockDevice>, len: u64) -> Result<Self> {
+        check_len(LAYER, len)?;
+        file.set_len(len, Leave::Zeros)?;
         Ok(Self::new(file))
     }
 

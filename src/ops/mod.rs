@@ -1,4 +1,1 @@
 //! What people ask for, each in one file.
-
-mod folders;
-pub mod import;

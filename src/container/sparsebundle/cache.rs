@@ -1,6 +1,7 @@
 //! The bands met last, with their files open: bounded, and in shards so that threads on different bands do not meet.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -11,13 +12,12 @@ use super::slot::Slot;
 pub(super) const SHARDS: usize = 16;
 
 /// Slots by their band.
-#[derive(Debug)]
 pub(super) struct Cache {
     shards: [Shard; SHARDS],
     most_per_shard: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shard {
     slots: RwLock<HashMap<BandIndex, Arc<Slot>>>,
     /// Counts insertions: the age of a slot is how many came after its last use.
@@ -81,6 +81,12 @@ impl Cache {
             all.extend(shard.slots.read().unwrap_or_else(PoisonError::into_inner).values().cloned());
         }
         all
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("slots", &self.all().len()).finish_non_exhaustive()
     }
 }
 

@@ -228,6 +228,17 @@ fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
     Ok([take(LOCK)?, take(TOKEN)?])
 }
 
+/// The locks of a bundle that is to be replaced as a whole, as far as it has the files. It is not changed.
+pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
+    let mut guards = Vec::new();
+    for name in [LOCK, TOKEN] {
+        if store.stat(name)?.is_some() {
+            guards.push(store.lock(name, Lock::Exclusive)?);
+        }
+    }
+    Ok(guards)
+}
+
 /// The number of a band: its place on the disk divided by the band size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct BandIndex(u64);

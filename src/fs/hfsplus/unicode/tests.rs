@@ -1,5 +1,3 @@
-//! What is known of names, and what holds for all of them.
-
 use std::cmp::Ordering;
 
 use proptest::prelude::*;

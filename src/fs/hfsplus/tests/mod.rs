@@ -1,5 +1,0 @@
-//! The reader on volumes that no real image shows: sketches, sound and broken.
-
-mod broken;
-mod sketch;
-mod sound;

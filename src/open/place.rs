@@ -1,0 +1,153 @@
+//! The place of a new image among the files of the host: claimed first, taken when the image is finished.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::LAYER;
+use crate::container::sparsebundle;
+use crate::store::{Guard, Local, LocalFile, Lock, Open};
+use crate::{Error, Kind, Result, platform};
+
+/// Where an image is to be, and where it is made meanwhile.
+#[derive(Debug)]
+pub(super) struct Place {
+    target: PathBuf,
+    /// In the same folder, so that it can be moved. Whatever is here when this is dropped is removed.
+    aside: PathBuf,
+    /// What the image replaces, locked.
+    old: Option<Old>,
+}
+
+/// An image that is to be replaced, with the locks that tell that nobody uses it.
+#[derive(Debug)]
+enum Old {
+    File(#[expect(dead_code, reason = "holds the lock")] LocalFile),
+    Folder(#[expect(dead_code, reason = "holds the locks")] Vec<Guard>),
+}
+
+impl Place {
+    /// Claims `target` for a new image.
+    pub(super) fn claim(target: &Path, overwrite: bool) -> Result<Self> {
+        let old = match fs::symlink_metadata(target) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(Error::io(LAYER, "look at its place", source)),
+            Ok(_) if !overwrite => {
+                return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for"));
+            }
+            Ok(meta) => Some(Old::lock(target, &meta)?),
+        };
+        if !folder_of(target).is_dir() {
+            return Err(Error::new(Kind::NotFound, LAYER, "the folder it is to be in does not exist"));
+        }
+        Ok(Self { target: target.to_owned(), aside: unused_name(target)?, old })
+    }
+
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    pub(super) fn aside(&self) -> &Path {
+        &self.aside
+    }
+
+    /// Moves the finished image to its place, durably.
+    pub(super) fn take(&mut self) -> Result<()> {
+        let failed = |source| Error::io(LAYER, "move the finished image to its place", source);
+        match &self.old {
+            None => move_new(&self.aside, &self.target).map_err(failed)?,
+            Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
+        }
+        let synced = File::open(folder_of(&self.target)).and_then(|folder| platform::make_durable(&folder));
+        synced.map_err(|source| Error::io(LAYER, "make the name durable", source))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The unfinished image, or the old one that has made way. Best effort: nobody is left to tell.
+        if fs::symlink_metadata(&self.aside).is_ok_and(|meta| meta.is_dir()) {
+            let _ = fs::remove_dir_all(&self.aside);
+        } else {
+            let _ = fs::remove_file(&self.aside);
+        }
+    }
+}
+
+impl Old {
+    fn lock(path: &Path, meta: &fs::Metadata) -> Result<Self> {
+        let refused = |what: &str| Err(Error::new(Kind::Conflict, LAYER, format!("is {what}, which is not overwritten")));
+        if meta.is_file() {
+            let Some(file) = LocalFile::open(path, Open::Read)? else {
+                return Err(Error::new(Kind::Conflict, LAYER, "vanished while it was looked at"));
+            };
+            file.lock(Lock::Exclusive)?;
+            return Ok(Self::File(file));
+        }
+        if !meta.is_dir() {
+            return refused(if meta.is_symlink() { "a symbolic link" } else { "a special file" });
+        }
+        let store = Local::new(path);
+        if !sparsebundle::is_bundle(&store)? {
+            return refused("a folder that is no sparse bundle");
+        }
+        Ok(Self::Folder(sparsebundle::lock_unused(&store)?))
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A name beside `target` that nothing has.
+fn unused_name(target: &Path) -> Result<PathBuf> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let Some(name) = target.file_name() else {
+        return Err(Error::new(Kind::Invalid, LAYER, "is no name for a new image"));
+    };
+    loop {
+        let mut aside = std::ffi::OsString::from(".");
+        aside.push(name);
+        aside.push(format!(".new-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+        let aside = target.with_file_name(aside);
+        match fs::symlink_metadata(&aside) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(aside),
+            Err(source) => return Err(Error::io(LAYER, "look for an unused name", source)),
+            Ok(_) => {} // left by a crash of a process with our number
+        }
+    }
+}
+
+/// Moves to a name that must not be taken.
+fn move_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // File systems that do not know the flag: who takes the name between the look and the move loses it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match fs::symlink_metadata(to) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+            Err(source) => Err(source),
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        },
+        moved => Ok(moved?),
+    }
+}
+
+/// Moves `from` to `to`, where the old image is, which is afterwards at `from` or gone.
+fn exchange(old: &Old, from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+        moved => return Ok(moved?),
+    }
+    if matches!(old, Old::File(_)) && fs::symlink_metadata(from)?.is_file() {
+        return fs::rename(from, to);
+    }
+    // No single step does it here. A crash in between leaves both, each under a name that tells what it is.
+    let mut aside = from.as_os_str().to_owned();
+    aside.push(".old");
+    fs::rename(to, &aside)?;
+    fs::rename(from, to).or_else(|error| fs::rename(&aside, to).and(Err(error)))?;
+    fs::rename(&aside, from)
+}

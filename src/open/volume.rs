@@ -1,0 +1,227 @@
+//! Which file system is where, told by its signature.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::address::VolumeSelector;
+use crate::device::{BlockDevice, BlockDeviceExt, Slice};
+use crate::fs::FileSystem;
+use crate::fs::hfsplus::{self, HfsPlus};
+use crate::partition::Map;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "volume";
+
+/// A file system, by name. Those that cannot be read are known so that a message can say what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "their names")]
+pub enum VolumeFormat {
+    HfsPlus,
+    Hfsx,
+    Hfs,
+    Apfs,
+    Fat,
+    ExFat,
+    Ntfs,
+    Ext,
+    Xfs,
+    Btrfs,
+    Iso9660,
+    Udf,
+}
+
+impl VolumeFormat {
+    /// Its name as users know it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HfsPlus => "HFS+",
+            Self::Hfsx => "HFSX",
+            Self::Hfs => "HFS",
+            Self::Apfs => "APFS",
+            Self::Fat => "FAT",
+            Self::ExFat => "exFAT",
+            Self::Ntfs => "NTFS",
+            Self::Ext => "ext2/3/4",
+            Self::Xfs => "XFS",
+            Self::Btrfs => "Btrfs",
+            Self::Iso9660 => "ISO 9660",
+            Self::Udf => "UDF",
+        }
+    }
+
+    /// Whether this version reads it.
+    pub const fn is_supported(self) -> bool {
+        matches!(self, Self::HfsPlus | Self::Hfsx)
+    }
+}
+
+impl fmt::Display for VolumeFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A file system met on a disk.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// The number of its partition; `None` on a disk without a map.
+    pub partition: Option<u32>,
+    /// Its bytes on the disk.
+    pub range: Range<u64>,
+    /// What it is.
+    pub format: VolumeFormat,
+    device: Arc<dyn BlockDevice>,
+}
+
+impl Volume {
+    /// Its bytes.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Opens it. [`Kind::Unsupported`] if its format is only known by name.
+    pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlus::open(self.device.clone())?)),
+            other => Err(Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place())),
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.partition {
+            Some(number) => format!("partition {number}"),
+            None => "the whole disk".to_owned(),
+        }
+    }
+}
+
+/// A magic number and where it stands.
+const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
+    (32, b"NXSB", VolumeFormat::Apfs),
+    (3, b"EXFAT   ", VolumeFormat::ExFat),
+    (3, b"NTFS    ", VolumeFormat::Ntfs),
+    (0, b"XFSB", VolumeFormat::Xfs),
+    (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),
+    // Before ISO 9660: a bridge disc has both, and UDF is the larger.
+    (0x8801, b"NSR0", VolumeFormat::Udf),
+    (0x9001, b"NSR0", VolumeFormat::Udf),
+    (0x9801, b"NSR0", VolumeFormat::Udf),
+    (0xa001, b"NSR0", VolumeFormat::Udf),
+    (0x8001, b"CD001", VolumeFormat::Iso9660),
+];
+
+/// Bytes read at once for the magics near the front.
+const HEAD: usize = 2048;
+
+/// The file systems in the partitions of a disk, or on the disk itself.
+pub(super) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec<Volume>> {
+    let mut volumes = Vec::new();
+    let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
+    for partition in partitions.iter().filter(|partition| partition.type_id.may_hold_volume()) {
+        let device: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
+        if let Some(format) = recognise(&*device)? {
+            volumes.push(Volume { partition: Some(partition.number), range: partition.range.clone(), format, device });
+        }
+    }
+    // Discs for several systems have a map that leads nowhere and a file system at the front.
+    if volumes.is_empty()
+        && let Some(format) = recognise(&**disk)?
+    {
+        volumes.push(Volume { partition: None, range: 0..disk.info().len, format, device: disk.clone() });
+    }
+    Ok(volumes)
+}
+
+/// The file system that begins at the first byte of `device`.
+fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>> {
+    match hfsplus::probe(device)? {
+        Some(hfsplus::Probed::HfsPlus | hfsplus::Probed::Wrapped) => return Ok(Some(VolumeFormat::HfsPlus)),
+        Some(hfsplus::Probed::Hfsx) => return Ok(Some(VolumeFormat::Hfsx)),
+        Some(hfsplus::Probed::Hfs) => return Ok(Some(VolumeFormat::Hfs)),
+        None => {}
+    }
+    let len = device.info().len;
+    let head = device.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
+    for (offset, magic, format) in MAGICS {
+        let end = offset + magic.len() as u64;
+        let stands = match usize::try_from(offset).ok().and_then(|start| head.get(start..)) {
+            Some(bytes) if bytes.len() >= magic.len() => bytes.starts_with(magic),
+            _ => end <= len && device.read_vec(offset, magic.len())? == magic,
+        };
+        if stands {
+            return Ok(Some(format));
+        }
+    }
+    let by_fields = [(is_ext(&head), VolumeFormat::Ext), (is_fat(&head), VolumeFormat::Fat)];
+    Ok(by_fields.into_iter().find_map(|(is, format)| is.then_some(format)))
+}
+
+/// The magic of ext2, 3 and 4 has two bytes, which is too few to go by alone.
+fn is_ext(head: &[u8]) -> bool {
+    let Some(superblock) = head.get(1024..).and_then(|bytes| bytes.first_chunk::<264>()) else { return false };
+    let word = |at: usize| u32::from_le_bytes([superblock[at], superblock[at + 1], superblock[at + 2], superblock[at + 3]]);
+    let (inodes, blocks, log_block_size, revision) = (word(0), word(4), word(24), word(76));
+    superblock[56..58] == [0x53, 0xef] && inodes > 0 && blocks > 0 && log_block_size <= 6 && revision <= 1
+}
+
+/// FAT has no magic of its own: its boot sector is told by fields that make sense together.
+fn is_fat(boot: &[u8]) -> bool {
+    let Some(boot) = boot.first_chunk::<512>() else { return false };
+    let bytes_per_sector = u16::from_le_bytes([boot[11], boot[12]]);
+    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
+    boot[510..] == [0x55, 0xaa]
+        && matches!(boot[0], 0xeb | 0xe9)
+        && matches!(bytes_per_sector, 512 | 1024 | 2048 | 4096)
+        && boot[13].is_power_of_two()
+        && reserved > 0
+        && matches!(boot[16], 1 | 2)
+        && boot[21] >= 0xf0
+}
+
+/// Opens the first volume that can be.
+pub(super) fn first_readable(volumes: &[Volume]) -> Result<Arc<dyn FileSystem>> {
+    let mut failed = None;
+    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+        match volume.open() {
+            Ok(opened) => return Ok(opened),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| none_of(volumes, "holds no volume that can be read")))
+}
+
+/// Opens the volume that `selector` names.
+pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystem>> {
+    match selector {
+        VolumeSelector::Number { partition, volume } => {
+            let numbered =
+                |found: &&Volume| found.partition.unwrap_or(1) == *partition && volume.is_none_or(|number| number == 1);
+            let found = volumes.iter().find(numbered).ok_or_else(|| missing(volumes, selector))?;
+            found.open()
+        }
+        VolumeSelector::Name(name) => {
+            let mut failed = None;
+            for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+                match volume.open() {
+                    Ok(opened) if opened.volume().name == *name => return Ok(opened),
+                    Ok(_) => {}
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            Err(failed.unwrap_or_else(|| missing(volumes, selector)))
+        }
+    }
+}
+
+fn missing(volumes: &[Volume], selector: &VolumeSelector) -> Error {
+    none_of(volumes, "holds no such volume").named(selector.to_string())
+}
+
+/// That none fits, and what there is.
+fn none_of(volumes: &[Volume], why: &str) -> Error {
+    let there: Vec<_> = volumes.iter().map(|volume| format!("{} on {}", volume.format, volume.place())).collect();
+    let there = if there.is_empty() { "no file system that is known".to_owned() } else { there.join(", ") };
+    Error::new(Kind::NotFound, LAYER, format!("{why}; there is {there}"))
+}

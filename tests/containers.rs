@@ -1,0 +1,201 @@
+//! Images made, replaced and opened again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bandsaw::container::Format;
+use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::open::{self, CreateOptions, Draft, Image, OpenOptions};
+use bandsaw::{Kind, Result};
+
+const MIB: u64 = 1 << 20;
+
+fn options(format: Format) -> CreateOptions {
+    CreateOptions { format, len: 8 * MIB, band_size: None, overwrite: false }
+}
+
+fn open(path: &Path) -> Result<Image> {
+    open::open(path, &OpenOptions::default())
+}
+
+/// The names in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// One path for each format that can be made.
+fn places(folder: &Path) -> [(Format, PathBuf); 3] {
+    [(Format::Udrw, folder.join("a.dmg")), (Format::Udsb, folder.join("b.sparsebundle")), (Format::Udto, folder.join("c.cdr"))]
+}
+
+#[test]
+fn what_is_made_opens_and_is_blank() {
+    let folder = tempfile::tempdir().unwrap();
+    for (format, path) in places(folder.path()) {
+        let image = open::create(&path, &options(format)).unwrap();
+        assert_eq!((image.format(), image.disk().info().len), (format, 8 * MIB));
+        assert_eq!(image.disk().info().access, Access::ReadWrite);
+        image.disk().write_at(5 * MIB, b"here").unwrap();
+        image.disk().flush().unwrap();
+        drop(image);
+        let writing = OpenOptions { access: Access::ReadWrite, image_format: Some(format) };
+        let image = open::open(&path, &writing).unwrap();
+        assert_eq!(image.disk().read_vec(5 * MIB - 1, 6).unwrap(), b"\0here\0");
+        image.disk().discard(0..8 * MIB, Leave::Zeros).unwrap();
+        drop(image);
+        assert!(open(&path).unwrap().volumes().is_empty());
+    }
+    assert_eq!(names(folder.path()), ["a.dmg", "b.sparsebundle", "c.cdr"]);
+}
+
+#[test]
+fn nothing_is_replaced_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    for (format, path) in places(folder.path()) {
+        fs::write(&path, b"precious").unwrap();
+        let error = open::create(&path, &options(format)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict);
+        assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+    assert_eq!(names(folder.path()).len(), 3);
+}
+
+#[test]
+fn each_format_replaces_each() {
+    for (old_format, _) in places(Path::new("")) {
+        for (new_format, _) in places(Path::new("")) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("image");
+            let old = open::create(&path, &options(old_format)).unwrap();
+            old.disk().write_at(0, &[1; 4096]).unwrap();
+            old.disk().flush().unwrap();
+            let overwrite = CreateOptions { overwrite: true, ..options(new_format) };
+            assert_eq!(open::create(&path, &overwrite).unwrap_err().kind(), Kind::Conflict, "in use");
+            drop(old);
+            let new = open::create(&path, &overwrite).unwrap();
+            assert_eq!(new.format(), new_format);
+            assert_eq!(new.disk().read_vec(0, 4096).unwrap(), [0; 4096]);
+            assert_eq!(names(folder.path()), ["image"]);
+        }
+    }
+}
+
+#[test]
+fn only_images_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, link, documents) = (folder.path().join("t"), folder.path().join("l"), folder.path().join("d"));
+    fs::write(&target, b"x").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    fs::create_dir(&documents).unwrap();
+    fs::write(documents.join("thesis.txt"), b"years of work").unwrap();
+    for path in [&link, &documents] {
+        let error = open::create(path, &CreateOptions { overwrite: true, ..options(Format::Udrw) }).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{error}");
+    }
+    assert_eq!(fs::read(documents.join("thesis.txt")).unwrap(), b"years of work");
+    assert_eq!(names(folder.path()), ["d", "l", "t"]);
+}
+
+#[test]
+fn a_draft_that_is_dropped_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (format, path) in places(folder.path()) {
+        let old = open::create(&path, &options(format)).unwrap();
+        old.disk().write_at(0, b"old").unwrap();
+        old.disk().flush().unwrap();
+        drop(old);
+        let draft = Draft::new(&path, &CreateOptions { overwrite: true, ..options(format) }).unwrap();
+        draft.image().disk().write_at(0, b"new").unwrap();
+        assert_eq!(names(folder.path()).len(), 2);
+        drop(draft);
+        assert_eq!(names(folder.path()).len(), 1);
+        let as_told = OpenOptions { image_format: Some(format), ..OpenOptions::default() };
+        assert_eq!(open::open(&path, &as_told).unwrap().disk().read_vec(0, 3).unwrap(), b"old");
+        fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
+    }
+}
+
+#[test]
+fn a_place_taken_meanwhile_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    for (format, path) in places(folder.path()) {
+        let draft = Draft::new(&path, &options(format)).unwrap();
+        fs::write(&path, b"faster").unwrap();
+        assert!(draft.finish().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"faster");
+    }
+    assert_eq!(names(folder.path()).len(), 3);
+}
+
+#[test]
+fn refused_options_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    for (options, kind) in [
+        (options(Format::Udzo), Kind::Unsupported),
+        (CreateOptions { band_size: Some(MIB), ..options(Format::Udrw) }, Kind::Invalid),
+        (CreateOptions { band_size: Some(3), ..options(Format::Udsb) }, Kind::Invalid),
+        (CreateOptions { len: 0, ..options(Format::Udsb) }, Kind::Invalid),
+        (CreateOptions { len: 513, ..options(Format::Udrw) }, Kind::Invalid),
+        (CreateOptions { len: 1 << 63, ..options(Format::Udrw) }, Kind::Limit),
+    ] {
+        let error = open::create(&path, &options).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.file().is_some(), "{error}");
+    }
+    assert!(names(folder.path()).is_empty());
+    for format in [Format::Udrw, Format::Udsb] {
+        assert_eq!(open::create(&folder.path().join("none/x"), &options(format)).unwrap_err().kind(), Kind::NotFound);
+    }
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn what_was_asked_is_used_and_odd_choices_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let wanted = CreateOptions { len: 200_000 * MIB, band_size: Some(MIB), ..options(Format::Udsb) };
+    let image = open::create(&folder.path().join("many.sparsebundle"), &wanted).unwrap();
+    let bundle = image.bundle().unwrap();
+    assert_eq!((bundle.band_size(), bundle.band_count()), (MIB, 200_000));
+    assert!(image.warnings().iter().any(|warning| warning.contains("200000 bands")), "{:?}", image.warnings());
+}
+
+#[test]
+fn a_bundle_opens_under_any_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("a.sparsebundle");
+    drop(open::create(&made, &options(Format::Udsb)).unwrap());
+    for name in ["b.backupbundle", "c", "d.dmg"] {
+        let path = folder.path().join(name);
+        fs::rename(&made, &path).unwrap();
+        fs::write(path.join("com.apple.TimeMachine.MachineID.plist"), b"opaque").unwrap();
+        let image = open::open(&path, &OpenOptions { access: Access::ReadWrite, image_format: None }).unwrap();
+        assert_eq!(image.format(), Format::Udsb);
+        image.disk().set_len(9 * MIB, Leave::Zeros).unwrap();
+        image.disk().set_len(8 * MIB, Leave::Zeros).unwrap();
+        assert_eq!(fs::read(path.join("com.apple.TimeMachine.MachineID.plist")).unwrap(), b"opaque");
+        drop(image);
+        fs::rename(&path, &made).unwrap();
+    }
+}
+
+#[test]
+fn a_million_bands_open_like_none() {
+    // The structure alone: files are only where they are needed.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("huge.sparsebundle");
+    let wanted = CreateOptions { len: 1_000_000 * MIB, band_size: Some(MIB), ..options(Format::Udsb) };
+    let image = open::create(&path, &wanted).unwrap();
+    let disk: &Arc<dyn BlockDevice> = image.disk();
+    for band in [0, 1, 499_999, 999_999] {
+        disk.write_at(band * MIB + 7, b"band").unwrap();
+    }
+    disk.flush().unwrap();
+    assert_eq!(names(&path.join("bands")), ["0", "1", "7a11f", "f423f"]);
+    assert_eq!(disk.read_vec(499_999 * MIB + 6, 6).unwrap(), b"\0band\0");
+}
