@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod container;
+pub mod crypt;
 pub mod device;
 pub mod error;
 pub mod fs;

@@ -3,12 +3,13 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::HfsPlus;
-use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
 use bandsaw::{Error, Kind};
 use common::corpus::{self, Image, KnownFile, sha256};
 
@@ -131,4 +132,71 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
         }
     }
     assert!(read >= 9, "only {read} volumes were read");
+}
+
+/// What `fls -m` tells of an object.
+#[derive(Debug, PartialEq, Eq)]
+struct Body {
+    mode: String,
+    owner: (u32, u32),
+    size: u64,
+    times: [i64; 4],
+}
+
+/// A line of `fls -m`: digest, path, number, mode, owner, group, size and four times.
+fn body(line: &str) -> Option<(String, Body)> {
+    let fields: Vec<&str> = line.split('|').collect();
+    let &[_, path, _, mode, uid, gid, size, ref times @ ..] = fields.as_slice() else { return None };
+    let path = path.split(" -> ").next()?.trim_end_matches(" (deleted)");
+    let mode = mode.split_once('/')?.1.to_owned();
+    let times = times.iter().map(|time| time.parse().ok()).collect::<Option<Vec<i64>>>()?.try_into().ok()?;
+    Some((path.to_owned(), Body { mode, owner: (uid.parse().ok()?, gid.parse().ok()?), size: size.parse().ok()?, times }))
+}
+
+/// The same of ours.
+fn body_of(attributes: &Attributes) -> Body {
+    let kind = match attributes.kind {
+        FileKind::File => 'r',
+        FileKind::Folder => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+    };
+    let bit = |shift: u32, letter| if attributes.mode >> shift & 1 == 1 { letter } else { '-' };
+    let mut mode: String =
+        std::iter::once(kind).chain((0..9).rev().map(|shift| bit(shift, ['x', 'w', 'r'][shift as usize % 3]))).collect();
+    if attributes.mode & 0o1000 != 0 {
+        mode.replace_range(9.., "t");
+    }
+    let time = |time: Option<Timestamp>| time.map_or(0, |time| time.seconds);
+    let times = [attributes.accessed, attributes.modified, attributes.changed, attributes.created].map(time);
+    let size = if attributes.kind == FileKind::Folder { 0 } else { attributes.size };
+    Body { mode, owner: (attributes.uid, attributes.gid), size, times }
+}
+
+#[test]
+fn sleuthkit_sees_the_same_modes_owners_sizes_and_dates() {
+    let test = "sleuthkit_sees_the_same_modes_owners_sizes_and_dates";
+    if Command::new("fls").arg("-V").output().is_err() {
+        eprintln!("skipped: {test}: no fls");
+        return;
+    }
+    let Some(images) = corpus::images(test) else { return };
+    let mut compared = 0;
+    for image in images {
+        for file_system in image.file_systems().iter().filter(|found| matches!(&*found.kind, "HFS+" | "HFSX")) {
+            let Ok(bytes) = volume_bytes(&image, file_system.offset) else { continue };
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&bytes).unwrap();
+            let output = Command::new("fls").args(["-r", "-p", "-m", "", "-f", "hfs"]).arg(file.path()).output().unwrap();
+            let theirs: BTreeMap<String, Body> = String::from_utf8_lossy(&output.stdout).lines().filter_map(body).collect();
+            for (path, attributes) in walk(&open(bytes).unwrap()) {
+                assert_eq!(Some(&body_of(&attributes)), theirs.get(&path), "{}: {path}", image.path());
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 15_000, "only {compared} objects were compared");
 }

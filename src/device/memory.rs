@@ -1,7 +1,8 @@
 //! A device in memory.
 
+use std::fmt;
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
 use crate::{Error, Kind, Result};
@@ -9,9 +10,8 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "memory";
 
 /// Bytes in memory, all of them allocated. For tests, for small structures, and as the model of what a device does.
-#[derive(Debug)]
 pub struct Memory {
-    bytes: RwLock<Vec<u8>>,
+    bytes: Arc<RwLock<Vec<u8>>>,
     access: Access,
 }
 
@@ -23,7 +23,12 @@ impl Memory {
 
     /// The same bytes, read-only.
     pub fn read_only(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { bytes: RwLock::new(bytes.into()), access: Access::ReadOnly }
+        Self { access: Access::ReadOnly, ..Self::from(bytes.into()) }
+    }
+
+    /// Another device of the same bytes.
+    pub(crate) fn view(&self, access: Access) -> Self {
+        Self { bytes: self.bytes.clone(), access }
     }
 
     /// A copy of all bytes.
@@ -35,44 +40,52 @@ impl Memory {
         self.bytes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bytes_mut(&self) -> Result<RwLockWriteGuard<'_, Vec<u8>>> {
-        self.info().check_writable(LAYER)?;
-        Ok(self.bytes.write().unwrap_or_else(PoisonError::into_inner))
+    fn bytes_mut(&self) -> RwLockWriteGuard<'_, Vec<u8>> {
+        self.bytes.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn range(&self, offset: u64, length: u64) -> Result<Range<usize>> {
-        let end = self.info().check(LAYER, offset, length)?;
-        Ok(offset as usize..end as usize)
+    fn check_writable(&self) -> Result<()> {
+        self.info().check_writable(LAYER)
     }
 }
 
 impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes: RwLock::new(bytes), access: Access::ReadWrite }
+        Self { bytes: Arc::new(RwLock::new(bytes)), access: Access::ReadWrite }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("info", &self.info()).finish_non_exhaustive()
     }
 }
 
 impl BlockDevice for Memory {
     fn info(&self) -> Info {
-        Info { len: self.bytes().len() as u64, block: 512, write: 1, discard: 1, access: self.access }
+        info(&self.bytes(), self.access)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let range = self.range(offset, buf.len() as u64)?;
-        buf.copy_from_slice(&self.bytes()[range]);
+        let bytes = self.bytes();
+        let range = place(&bytes, offset, buf.len() as u64)?;
+        buf.copy_from_slice(&bytes[range]);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        let range = self.range(offset, buf.len() as u64)?;
-        self.bytes_mut()?[range].copy_from_slice(buf);
+        self.check_writable()?;
+        let mut bytes = self.bytes_mut();
+        let range = place(&bytes, offset, buf.len() as u64)?;
+        bytes[range].copy_from_slice(buf);
         Ok(())
     }
 
     fn discard(&self, range: Range<u64>, _leave: Leave) -> Result<()> {
-        self.info().check_range(LAYER, &range)?;
-        let range = self.range(range.start, range.end - range.start)?;
-        self.bytes_mut()?[range].fill(0);
+        self.check_writable()?;
+        let mut bytes = self.bytes_mut();
+        info(&bytes, self.access).check_range(LAYER, &range)?;
+        bytes[range.start as usize..range.end as usize].fill(0);
         Ok(())
     }
 
@@ -88,7 +101,11 @@ impl BlockDevice for Memory {
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         let len =
             usize::try_from(len).map_err(|_| Error::new(Kind::Limit, LAYER, format!("{len} bytes do not fit in memory")))?;
-        self.bytes_mut()?.resize(len, 0);
+        self.check_writable()?;
+        let mut bytes = self.bytes_mut();
+        let more = len.saturating_sub(bytes.len());
+        bytes.try_reserve(more).map_err(|_| Error::new(Kind::Limit, LAYER, format!("{len} bytes do not fit in memory")))?;
+        bytes.resize(len, 0);
         Ok(())
     }
 
@@ -96,4 +113,14 @@ impl BlockDevice for Memory {
         self.info().check_range(LAYER, &range)?;
         Ok(None)
     }
+}
+
+fn info(bytes: &[u8], access: Access) -> Info {
+    Info { len: bytes.len() as u64, block: 512, write: 1, discard: 1, access }
+}
+
+/// The range as indices. Checked under the lock that the bytes are used under: another thread may cut them.
+fn place(bytes: &[u8], offset: u64, length: u64) -> Result<Range<usize>> {
+    let end = info(bytes, Access::ReadOnly).check(LAYER, offset, length)?;
+    Ok(offset as usize..end as usize)
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::{FileKind, Timestamp};
-use crate::Result;
+use crate::{Error, Kind, Result};
 
 /// A tree to build a volume from. Node 0 is the root folder; a node's parent has a smaller index than the node.
 #[derive(Debug)]
@@ -15,6 +15,37 @@ pub struct Tree {
     pub nodes: Vec<SourceNode>,
     /// Where their contents come from.
     pub contents: Box<dyn Contents>,
+}
+
+impl Tree {
+    /// A root folder with nothing in it, made at `moment`, for a volume that is only formatted.
+    pub fn empty(moment: Timestamp) -> Self {
+        let root = SourceNode {
+            parent: 0,
+            name: Box::default(),
+            kind: SourceKind::Folder,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            flags: 0,
+            created: Some(moment),
+            modified: moment,
+            changed: Some(moment),
+            accessed: Some(moment),
+            xattrs: Vec::new(),
+        };
+        Self { nodes: vec![root], contents: Box::new(InHand) }
+    }
+}
+
+/// The contents of a tree all of whose streams are [`Stream::Bytes`]: there is nothing to open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InHand;
+
+impl Contents for InHand {
+    fn open(&self, _stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
+        Err(Error::new(Kind::Invalid, "source", "only streams in hand expected"))
+    }
 }
 
 /// Reads what [`SourceNode`]s name. Called from several threads at once.

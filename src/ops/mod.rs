@@ -1,1 +1,4 @@
 //! What people ask for, each in one file.
+
+mod folders;
+pub mod import;

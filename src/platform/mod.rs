@@ -9,6 +9,7 @@ mod linux;
 mod macos;
 #[cfg(any(target_os = "macos", test))]
 mod macos_text;
+pub(crate) mod nodes;
 
 use std::fs::File;
 use std::io;

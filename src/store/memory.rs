@@ -1,11 +1,12 @@
 //! A folder in memory, for tests and for `memory:` images.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::locks::Locks;
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
-use crate::device::{BlockDevice, BlockDeviceExt, Memory};
-use crate::{Error, Kind, Result};
+use crate::device::{Access, BlockDevice, Memory};
+use crate::{Error, Result};
 
 const LAYER: &str = "memory store";
 
@@ -13,13 +14,7 @@ const LAYER: &str = "memory store";
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     files: Arc<Mutex<BTreeMap<String, Arc<Memory>>>>,
-    locks: Arc<Mutex<HashMap<String, Held>>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
-    Shared(usize),
-    Exclusive,
+    locks: Locks,
 }
 
 impl MemoryStore {
@@ -33,15 +28,17 @@ impl Store for MemoryStore {
         check_name(name)?;
         let mut files = self.files();
         let there = files.get(name).cloned();
-        Ok(match (how, there) {
-            (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => None,
-            (Open::Read | Open::Write | Open::Create, Some(file)) => Some(file),
+        let (file, access) = match (how, there) {
+            (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
+            (Open::Read, Some(file)) => (file, Access::ReadOnly),
+            (Open::Write | Open::Create, Some(file)) => (file, Access::ReadWrite),
             (Open::Create | Open::CreateNew, None) => {
                 let file = Arc::new(Memory::zeros(0));
                 files.insert(name.to_owned(), file.clone());
-                Some(file)
+                (file, Access::ReadWrite)
             }
-        })
+        };
+        Ok(Some(Arc::new(file.view(access))))
     }
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
@@ -98,38 +95,12 @@ impl Store for MemoryStore {
             Lock::Shared if self.stat(name)?.is_none() => return Ok(Guard::nothing()),
             Lock::Shared => {}
         }
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = match (locks.get(name), mode) {
-            (None, Lock::Exclusive) => Held::Exclusive,
-            (None, Lock::Shared) => Held::Shared(1),
-            (Some(Held::Shared(n)), Lock::Shared) => Held::Shared(n + 1),
-            (Some(_), _) => return Err(Error::new(Kind::Conflict, LAYER, "is in use within this process").named(name)),
-        };
-        locks.insert(name.to_owned(), held);
-        Ok(Guard::new(Release { locks: self.locks.clone(), name: name.to_owned() }))
+        self.locks.take(name, mode)
     }
 }
 
 fn meta(file: &Memory) -> Meta {
-    let len = file.info().len;
-    let contents = file.read_vec(0, len as usize).unwrap_or_default();
+    let contents = file.to_vec();
+    let len = contents.len() as u64;
     Meta { len, allocated: len, version: u64::from(crc32fast::hash(&contents)) }
-}
-
-struct Release {
-    locks: Arc<Mutex<HashMap<String, Held>>>,
-    name: String,
-}
-
-impl Drop for Release {
-    fn drop(&mut self) {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        match locks.get(&self.name) {
-            Some(Held::Shared(n)) if *n > 1 => {
-                let left = Held::Shared(n - 1);
-                locks.insert(self.name.clone(), left);
-            }
-            _ => drop(locks.remove(&self.name)),
-        }
-    }
 }

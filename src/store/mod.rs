@@ -4,6 +4,7 @@
 //! relative paths with `/` between their parts (`bands/1f`), never absolute and never with `..` in them.
 
 mod local;
+mod locks;
 mod memory;
 
 use std::any::Any;
@@ -14,6 +15,8 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 pub use local::{Local, LocalFile};
+#[cfg(feature = "testing")]
+pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
 
 /// A folder of devices.
@@ -143,7 +146,7 @@ impl fmt::Debug for Guard {
 }
 
 /// Refuses names that could lead out of the store.
-fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let fine = !name.is_empty() && name.split('/').all(|part| !matches!(part, "" | "." | "..") && !part.contains('\0'));
     if fine { Ok(()) } else { Err(Error::new(Kind::Invalid, "store", "not a name within the folder").named(name)) }
 }

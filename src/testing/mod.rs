@@ -1,1 +1,18 @@
 //! The conformance suite and the adversaries that every layer is put through.
+//!
+//! * [`conformance`]: what every device and every store must do, as one call.
+//! * [`model`]: random operations on a device beside a plain vector.
+//! * [`faults`]: devices and stores whose n-th call fails.
+//! * [`power_cut`]: a store that yields every state a crash could leave.
+//!
+//! These are for tests: where a promise is broken they panic, and say which one.
+
+pub mod conformance;
+pub mod faults;
+pub mod model;
+mod pages;
+pub mod power_cut;
+mod random;
+
+pub use power_cut::PowerCut;
+pub use random::Random;

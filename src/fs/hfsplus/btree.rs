@@ -60,7 +60,7 @@ pub(super) enum KeyOrder {
 
 impl KeyOrder {
     /// Compares the keys at the beginning of two records; `None` if one is no key.
-    fn compare(self, a: &[u8], b: &[u8]) -> Option<Ordering> {
+    pub(super) fn compare(self, a: &[u8], b: &[u8]) -> Option<Ordering> {
         match self {
             Self::Extents => {
                 let fields = |key: &[u8]| {

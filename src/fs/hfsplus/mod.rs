@@ -5,6 +5,7 @@
 
 mod attributes;
 mod btree;
+pub mod build;
 mod catalog;
 mod extents;
 mod header;
@@ -14,6 +15,9 @@ mod links;
 mod stat;
 #[allow(dead_code, reason = "the builder uses what the reader does not")]
 pub(crate) mod unicode;
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -107,11 +111,11 @@ impl HfsPlus {
         let missing = || Error::not_found(LAYER, format!("object {}", node.0));
         let id = u32::try_from(node.0).map(Cnid).map_err(|_| missing())?;
         let found = self.catalog.by_id(id)?.ok_or_else(missing)?;
-        self.resolve(found.parent, found.object)
+        self.follow(found.parent, found.object)
     }
 
     /// Follows `object`, found in folder `parent`, if it is a hard link.
-    fn resolve(&self, parent: Cnid, object: Object) -> Result<Resolved> {
+    fn follow(&self, parent: Cnid, object: Object) -> Result<Resolved> {
         let Object::File(file) = &object else { return Ok(Resolved { object, links: 1, broken: None }) };
         match self.links.follow(&self.catalog, file)? {
             Link::No if self.links.holds_files(parent) => Ok(Resolved::indirect(object)),
@@ -301,7 +305,7 @@ impl FileSystem for HfsPlus {
         }
         let hidden = |object: &Object| dir == Cnid::ROOT && self.links.is_private(object.id());
         let Some(object) = object.filter(|object| !hidden(object)) else { return Ok(None) };
-        Ok(Some(self.attributes_of(&self.resolve(dir, object)?)?))
+        Ok(Some(self.attributes_of(&self.follow(dir, object)?)?))
     }
 
     fn attributes(&self, node: NodeId) -> Result<Attributes> {
@@ -318,7 +322,7 @@ impl FileSystem for HfsPlus {
             if matches!(object, Object::Folder(_)) {
                 self.check_thread(dir, &object)?;
             }
-            let attributes = self.attributes_of(&self.resolve(dir, object)?)?;
+            let attributes = self.attributes_of(&self.follow(dir, object)?)?;
             each(Entry { name: decode_name(name), attributes })
         })
     }

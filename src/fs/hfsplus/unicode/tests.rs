@@ -1,3 +1,5 @@
+//! What is known of names, and what holds for all of them.
+
 use std::cmp::Ordering;
 
 use proptest::prelude::*;

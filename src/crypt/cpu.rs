@@ -1,0 +1,445 @@
+//! The only `unsafe` of the library: AES and SHA-1 through the processor's own instructions, on x86-64.
+//!
+//! CBC encryption is serial within a block of the image, but blocks are independent: sixteen of them run side by side, one in each
+//! 128-bit lane of four 512-bit registers, and hide the latency of the AES unit twelvefold. Decryption is parallel by nature.
+//! An initialisation vector is the HMAC-SHA1 of a number, two compressions once the key's pads are prepared; four run side by side.
+//!
+//! Every function here is compared with the plain crates on random input (`aes.rs`, `hmac.rs`), and each back end is a type that
+//! only its own detection can make, which is the proof that its instructions exist.
+#![allow(unsafe_code, reason = "intrinsics; each block says why it is sound")]
+
+use std::arch::x86_64::*;
+use std::array;
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Bytes of an AES block.
+const CELL: usize = 16;
+
+/// Round keys for both directions, and how many rounds (10 or 14).
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct Schedule {
+    encrypt: [[u8; CELL]; 15],
+    decrypt: [[u8; CELL]; 15],
+    rounds: usize,
+}
+
+/// AES by AES-NI, eight chains side by side, and by VAES on 512-bit registers, sixteen, where the processor has it.
+pub(super) struct NativeAes {
+    schedule: Schedule,
+    wide: bool,
+}
+
+impl NativeAes {
+    /// The key's schedule, if this processor has the instructions. The key is of 16 or 32 bytes.
+    pub(super) fn new(key: &[u8]) -> Option<Self> {
+        Self::with_width(key, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vaes"))
+    }
+
+    /// The same, without the wide registers.
+    #[cfg(test)]
+    pub(super) fn narrow(key: &[u8]) -> Option<Self> {
+        Self::with_width(key, false)
+    }
+
+    fn with_width(key: &[u8], wide: bool) -> Option<Self> {
+        if !is_x86_feature_detected!("aes") || !matches!(key.len(), 16 | 32) {
+            return None;
+        }
+        // SAFETY: the processor has AES-NI, as just detected.
+        Some(Self { schedule: unsafe { expand(key) }, wide })
+    }
+
+    /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of its own that begins with its vector.
+    pub(super) fn encrypt(&self, ivs: &[[u8; CELL]], plain: &[u8], cipher: &mut [u8], block: usize) {
+        check(ivs, plain, block);
+        check(ivs, cipher, block);
+        let mut done = 0;
+        while done < ivs.len() {
+            let chains = Chains { ivs: &ivs[done..], plain: &plain[done * block..], cipher: &mut cipher[done * block..], block };
+            // SAFETY: `new` detected AES-NI, and VAES with AVX-512F where `wide` is set; `check` proved that each chain has
+            // `block` bytes on both sides, and the arm taken that there are as many chains as its lanes.
+            done += unsafe {
+                match chains.ivs.len() {
+                    16.. if self.wide => encrypt_wide::<4>(&self.schedule, chains),
+                    8.. if self.wide => encrypt_wide::<2>(&self.schedule, chains),
+                    4.. if self.wide => encrypt_wide::<1>(&self.schedule, chains),
+                    8.. => encrypt_narrow::<8>(&self.schedule, chains),
+                    4.. => encrypt_narrow::<4>(&self.schedule, chains),
+                    2.. => encrypt_narrow::<2>(&self.schedule, chains),
+                    _ => encrypt_narrow::<1>(&self.schedule, chains),
+                }
+            };
+        }
+    }
+
+    /// Decrypts `ivs.len()` blocks of `block` bytes in place, each a CBC chain of its own that begins with its vector.
+    pub(super) fn decrypt(&self, ivs: &[[u8; CELL]], data: &mut [u8], block: usize) {
+        check(ivs, data, block);
+        for (iv, chain) in ivs.iter().zip(data.chunks_exact_mut(block)) {
+            // SAFETY: as for `encrypt`; the wide form takes chains of whole 512 bytes only.
+            unsafe {
+                if self.wide && block.is_multiple_of(512) {
+                    decrypt_wide(&self.schedule, iv, chain);
+                } else {
+                    decrypt_narrow(&self.schedule, iv, chain);
+                }
+            }
+        }
+    }
+}
+
+/// Chains to encrypt: a vector, `block` bytes of plain text and as many of cipher text for each.
+struct Chains<'a> {
+    ivs: &'a [[u8; CELL]],
+    plain: &'a [u8],
+    cipher: &'a mut [u8],
+    block: usize,
+}
+
+fn check(ivs: &[[u8; CELL]], data: &[u8], block: usize) {
+    assert!(block >= 64 && block.is_multiple_of(64), "blocks are of whole 64 bytes");
+    assert_eq!(ivs.len() * block, data.len(), "one vector for each block");
+}
+
+/// FIPS 197 key expansion; round constants are applied by hand, so that the loop needs no constant operand.
+#[target_feature(enable = "aes")]
+fn expand(key: &[u8]) -> Schedule {
+    let words = key.len() / 4;
+    let rounds = words + 6;
+    let mut w = [0u32; 60];
+    for (word, bytes) in w.iter_mut().zip(key.chunks_exact(4)) {
+        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    let mut constant = 1u32;
+    for i in words..4 * (rounds + 1) {
+        let mut next = w[i - 1];
+        if i % words == 0 {
+            next = substitute(next).rotate_right(8) ^ constant;
+            constant = (constant << 1) ^ (if constant & 0x80 != 0 { 0x11B } else { 0 });
+        } else if words == 8 && i % words == 4 {
+            next = substitute(next);
+        }
+        w[i] = w[i - words] ^ next;
+    }
+    let mut schedule = Schedule { encrypt: [[0; CELL]; 15], decrypt: [[0; CELL]; 15], rounds };
+    for (round, words) in w.chunks_exact(4).take(rounds + 1).enumerate() {
+        let key = _mm_set_epi32(words[3] as i32, words[2] as i32, words[1] as i32, words[0] as i32);
+        let inner = if round == 0 || round == rounds { key } else { _mm_aesimc_si128(key) };
+        schedule.encrypt[round] = to_bytes(key);
+        schedule.decrypt[rounds - round] = to_bytes(inner);
+    }
+    w.zeroize();
+    schedule
+}
+
+/// The S-box on each byte of a word.
+#[target_feature(enable = "aes")]
+fn substitute(word: u32) -> u32 {
+    let all = _mm_set1_epi32(word as i32);
+    _mm_cvtsi128_si32(_mm_aeskeygenassist_si128(all, 0)) as u32
+}
+
+#[inline]
+fn to_bytes(x: __m128i) -> [u8; CELL] {
+    // SAFETY: both are 16 plain bytes.
+    unsafe { std::mem::transmute(x) }
+}
+
+#[inline]
+fn from_bytes(x: &[u8; CELL]) -> __m128i {
+    // SAFETY: both are 16 plain bytes.
+    unsafe { std::mem::transmute(*x) }
+}
+
+/// The round keys in registers.
+#[inline]
+#[target_feature(enable = "aes")]
+fn keys(bytes: &[[u8; CELL]; 15]) -> [__m128i; 15] {
+    array::from_fn(|round| from_bytes(&bytes[round]))
+}
+
+/// `L` chains, one in each 128-bit register, advancing in step. Returns `L`.
+///
+/// # Safety
+/// There are at least `L` chains.
+#[target_feature(enable = "aes")]
+unsafe fn encrypt_narrow<const L: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
+    let key = keys(&schedule.encrypt);
+    let mut chain: [__m128i; L] = array::from_fn(|lane| from_bytes(&chains.ivs[lane]));
+    let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
+    for at in (0..block).step_by(CELL) {
+        // SAFETY: lane < L and at + 16 <= block, so every access is within the L * block bytes of either side.
+        unsafe {
+            for (lane, x) in chain.iter_mut().enumerate() {
+                let plain = _mm_loadu_si128(source.add(lane * block + at).cast());
+                *x = _mm_xor_si128(_mm_xor_si128(*x, plain), key[0]);
+            }
+            for round in key.iter().take(schedule.rounds).skip(1) {
+                for x in &mut chain {
+                    *x = _mm_aesenc_si128(*x, *round);
+                }
+            }
+            for (lane, x) in chain.iter_mut().enumerate() {
+                *x = _mm_aesenclast_si128(*x, key[schedule.rounds]);
+                _mm_storeu_si128(target.add(lane * block + at).cast(), *x);
+            }
+        }
+    }
+    L
+}
+
+/// `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded whole and transposed in registers, so that
+/// lane l of a register belongs to chain l; then four AES blocks of each chain are encrypted one after another. Returns `4 * Z`.
+///
+/// # Safety
+/// There are at least `4 * Z` chains.
+#[target_feature(enable = "aes,vaes,avx512f")]
+unsafe fn encrypt_wide<const Z: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
+    let key: [__m512i; 15] = array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.encrypt[round])));
+    let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
+    // SAFETY: four vectors of 16 bytes are 64 bytes, and there are 4 * Z of them.
+    let mut chain: [__m512i; Z] = array::from_fn(|z| unsafe { _mm512_loadu_si512(chains.ivs.as_ptr().add(4 * z).cast()) });
+    for at in (0..block).step_by(64) {
+        let mut cells: [[__m512i; 4]; Z] = [[_mm512_setzero_si512(); 4]; Z];
+        for (z, cells) in cells.iter_mut().enumerate() {
+            for (lane, cell) in cells.iter_mut().enumerate() {
+                // SAFETY: 4 * z + lane < 4 * Z and at + 64 <= block.
+                *cell = unsafe { _mm512_loadu_si512(source.add((4 * z + lane) * block + at).cast()) };
+            }
+            transpose(cells);
+        }
+        for step in 0..4 {
+            for (x, cells) in chain.iter_mut().zip(&cells) {
+                *x = _mm512_ternarylogic_epi64::<0x96>(*x, cells[step], key[0]);
+            }
+            for round in key.iter().take(schedule.rounds).skip(1) {
+                for x in &mut chain {
+                    *x = _mm512_aesenc_epi128(*x, *round);
+                }
+            }
+            for (x, cells) in chain.iter_mut().zip(&mut cells) {
+                *x = _mm512_aesenclast_epi128(*x, key[schedule.rounds]);
+                cells[step] = *x;
+            }
+        }
+        for (z, cells) in cells.iter_mut().enumerate() {
+            transpose(cells);
+            for (lane, cell) in cells.iter().enumerate() {
+                // SAFETY: as for the loads.
+                unsafe { _mm512_storeu_si512(target.add((4 * z + lane) * block + at).cast(), *cell) };
+            }
+        }
+    }
+    4 * Z
+}
+
+/// Swaps rows and columns of four by four 128-bit cells.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose(x: &mut [__m512i; 4]) {
+    let p = _mm512_shuffle_i32x4::<0x88>(x[0], x[1]);
+    let q = _mm512_shuffle_i32x4::<0xDD>(x[0], x[1]);
+    let r = _mm512_shuffle_i32x4::<0x88>(x[2], x[3]);
+    let s = _mm512_shuffle_i32x4::<0xDD>(x[2], x[3]);
+    *x = [
+        _mm512_shuffle_i32x4::<0x88>(p, r),
+        _mm512_shuffle_i32x4::<0x88>(q, s),
+        _mm512_shuffle_i32x4::<0xDD>(p, r),
+        _mm512_shuffle_i32x4::<0xDD>(q, s),
+    ];
+}
+
+/// One chain, eight AES blocks in flight.
+#[target_feature(enable = "aes")]
+fn decrypt_narrow(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
+    let key = keys(&schedule.decrypt);
+    let mut previous = from_bytes(iv);
+    for part in data.chunks_mut(8 * CELL) {
+        let mut cipher = [_mm_setzero_si128(); 8];
+        for (x, bytes) in cipher.iter_mut().zip(part.chunks_exact(CELL)) {
+            // SAFETY: `chunks_exact` gives 16 bytes.
+            *x = unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) };
+        }
+        let mut plain: [__m128i; 8] = array::from_fn(|n| _mm_xor_si128(cipher[n], key[0]));
+        for round in key.iter().take(schedule.rounds).skip(1) {
+            for x in &mut plain {
+                *x = _mm_aesdec_si128(*x, *round);
+            }
+        }
+        for (n, bytes) in part.chunks_exact_mut(CELL).enumerate() {
+            let x = _mm_xor_si128(_mm_aesdeclast_si128(plain[n], key[schedule.rounds]), previous);
+            previous = cipher[n];
+            // SAFETY: `chunks_exact_mut` gives 16 bytes.
+            unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), x) };
+        }
+    }
+}
+
+/// One chain of whole 512 bytes, thirty-two AES blocks in flight.
+#[target_feature(enable = "aes,vaes,avx512f")]
+fn decrypt_wide(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
+    let key: [__m512i; 15] = array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.decrypt[round])));
+    // The top lane of the register before: what the next register's first cell is chained to.
+    let mut previous = _mm512_broadcast_i32x4(from_bytes(iv));
+    for part in data.as_chunks_mut::<512>().0 {
+        let base: *mut u8 = part.as_mut_ptr();
+        // SAFETY: eight times 64 bytes are the 512 of `part`.
+        let cipher: [__m512i; 8] = array::from_fn(|n| unsafe { _mm512_loadu_si512(base.add(64 * n).cast()) });
+        let mut plain: [__m512i; 8] = array::from_fn(|n| _mm512_xor_si512(cipher[n], key[0]));
+        for round in key.iter().take(schedule.rounds).skip(1) {
+            for x in &mut plain {
+                *x = _mm512_aesdec_epi128(*x, *round);
+            }
+        }
+        for n in 0..8 {
+            let chained = _mm512_alignr_epi64::<6>(cipher[n], previous);
+            previous = cipher[n];
+            let x = _mm512_xor_si512(_mm512_aesdeclast_epi128(plain[n], key[schedule.rounds]), chained);
+            // SAFETY: as for the loads.
+            unsafe { _mm512_storeu_si512(base.add(64 * n).cast(), x) };
+        }
+    }
+}
+
+/// SHA-1 by the SHA extensions.
+#[derive(Clone, Copy)]
+pub(super) struct NativeSha1(());
+
+/// A SHA-1 state as the instructions want it: the words A to D with A on top, and E in the top word of the second.
+#[derive(Clone, Copy)]
+struct Sha1State {
+    abcd: __m128i,
+    e: __m128i,
+}
+
+impl NativeSha1 {
+    /// If this processor has the instructions.
+    pub(super) fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1")).then_some(Self(()))
+    }
+
+    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by the states of the key's two pads.
+    pub(super) fn number_macs(self, inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
+        // SAFETY: the SHA extensions were detected, or `self` would not exist.
+        unsafe { number_macs(inner, outer, first, macs) }
+    }
+
+    /// PBKDF2's chain for two blocks of output side by side: xors `count` further MACs of each state's last MAC into `sums`.
+    pub(super) fn chain(
+        self,
+        inner: &[u32; 5],
+        outer: &[u32; 5],
+        macs: &mut [[u32; 5]; 2],
+        sums: &mut [[u32; 5]; 2],
+        count: u32,
+    ) {
+        // SAFETY: as above.
+        unsafe { chain(inner, outer, macs, sums, count) }
+    }
+}
+
+#[target_feature(enable = "sha,sse4.1")]
+fn load(state: &[u32; 5]) -> Sha1State {
+    let [a, b, c, d, e] = state.map(|word| word as i32);
+    Sha1State { abcd: _mm_set_epi32(a, b, c, d), e: _mm_set_epi32(e, 0, 0, 0) }
+}
+
+#[target_feature(enable = "sha,sse4.1")]
+fn words(state: Sha1State) -> [u32; 5] {
+    [
+        _mm_extract_epi32::<3>(state.abcd) as u32,
+        _mm_extract_epi32::<2>(state.abcd) as u32,
+        _mm_extract_epi32::<1>(state.abcd) as u32,
+        _mm_extract_epi32::<0>(state.abcd) as u32,
+        _mm_extract_epi32::<3>(state.e) as u32,
+    ]
+}
+
+/// One compression in each of `L` lanes: twenty groups of four rounds, the message schedule kept in four registers.
+#[inline]
+#[target_feature(enable = "sha,sse4.1")]
+fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 4]; L]) {
+    let start = *state;
+    macro_rules! group {
+        ($i:expr, $f:expr) => {
+            for lane in 0..L {
+                let w = &mut message[lane];
+                if $i >= 4 {
+                    let mixed = _mm_xor_si128(_mm_sha1msg1_epu32(w[$i & 3], w[($i + 1) & 3]), w[($i + 2) & 3]);
+                    w[$i & 3] = _mm_sha1msg2_epu32(mixed, w[($i + 3) & 3]);
+                }
+                let next =
+                    if $i == 0 { _mm_add_epi32(state[lane].e, w[0]) } else { _mm_sha1nexte_epu32(state[lane].e, w[$i & 3]) };
+                state[lane].e = state[lane].abcd;
+                state[lane].abcd = _mm_sha1rnds4_epu32::<$f>(state[lane].abcd, next);
+            }
+        };
+    }
+    macro_rules! groups {
+        ($($i:literal $f:literal),*) => { $(group!($i, $f);)* };
+    }
+    groups!(0 0, 1 0, 2 0, 3 0, 4 0, 5 1, 6 1, 7 1, 8 1, 9 1, 10 2, 11 2, 12 2, 13 2, 14 2, 15 3, 16 3, 17 3, 18 3, 19 3);
+    for lane in 0..L {
+        state[lane].abcd = _mm_add_epi32(state[lane].abcd, start[lane].abcd);
+        state[lane].e = _mm_sha1nexte_epu32(state[lane].e, start[lane].e);
+    }
+}
+
+/// The MAC of a message whose last block, padded, is `message`: the rest of the inner hash, then the whole outer one.
+#[inline]
+#[target_feature(enable = "sha,sse4.1")]
+fn mac<const L: usize>(inner: Sha1State, outer: Sha1State, message: [[__m128i; 4]; L]) -> [Sha1State; L] {
+    let mut hash = [inner; L];
+    compress(&mut hash, message);
+    let mut tag = [outer; L];
+    compress(&mut tag, array::from_fn(|lane| digest_block(hash[lane])));
+    tag
+}
+
+/// A digest of 20 bytes as the only block after a pad of 64, padded.
+#[inline]
+#[target_feature(enable = "sha,sse4.1")]
+fn digest_block(hash: Sha1State) -> [__m128i; 4] {
+    let pad = _mm_set_epi32(0, 0x8000_0000_u32 as i32, 0, 0);
+    let last = _mm_and_si128(hash.e, _mm_set_epi32(-1, 0, 0, 0));
+    [hash.abcd, _mm_or_si128(last, pad), _mm_setzero_si128(), _mm_set_epi32(0, 0, 0, (64 + 20) * 8)]
+}
+
+/// A 32-bit number as the only block after a pad of 64, padded.
+#[inline]
+#[target_feature(enable = "sha,sse4.1")]
+fn number_block(number: u32) -> [__m128i; 4] {
+    let zero = _mm_setzero_si128();
+    [_mm_set_epi32(number as i32, 0x8000_0000_u32 as i32, 0, 0), zero, zero, _mm_set_epi32(0, 0, 0, (64 + 4) * 8)]
+}
+
+#[target_feature(enable = "sha,sse4.1")]
+fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
+    const LANES: usize = 4;
+    let (inner, outer) = (load(inner), load(outer));
+    let swap = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let mut number = first;
+    for group in macs.chunks_mut(LANES) {
+        let tags = mac::<LANES>(inner, outer, array::from_fn(|lane| number_block(number.wrapping_add(lane as u32))));
+        for (mac, tag) in group.iter_mut().zip(tags) {
+            *mac = to_bytes(_mm_shuffle_epi8(tag.abcd, swap));
+        }
+        number = number.wrapping_add(LANES as u32);
+    }
+}
+
+#[target_feature(enable = "sha,sse4.1")]
+fn chain(inner: &[u32; 5], outer: &[u32; 5], macs: &mut [[u32; 5]; 2], sums: &mut [[u32; 5]; 2], count: u32) {
+    let (inner, outer) = (load(inner), load(outer));
+    let (mut tags, mut xored) = (macs.each_ref().map(|state| load(state)), sums.each_ref().map(|state| load(state)));
+    for _ in 0..count {
+        tags = mac(inner, outer, tags.map(|tag| digest_block(tag)));
+        for (sum, tag) in xored.iter_mut().zip(&tags) {
+            sum.abcd = _mm_xor_si128(sum.abcd, tag.abcd);
+            sum.e = _mm_xor_si128(sum.e, tag.e);
+        }
+    }
+    *macs = tags.map(|tag| words(tag));
+    *sums = xored.map(|sum| words(sum));
+}

@@ -1,0 +1,177 @@
+//! HMAC-SHA1 with the key's two pads prepared: the vectors of an image's blocks, and PBKDF2.
+
+use sha1::block_api::compress;
+use sha1::{Digest, Sha1};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::aes::Cell;
+#[cfg(target_arch = "x86_64")]
+use super::cpu::NativeSha1;
+
+/// Bytes of a SHA-1 block.
+const BLOCK: usize = 64;
+/// SHA-1's state before any input.
+const START: [u32; 5] = [0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476, 0xC3D2_E1F0];
+
+/// A key for HMAC-SHA1: the states after its inner and its outer pad.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub(super) struct HmacKey {
+    inner: [u32; 5],
+    outer: [u32; 5],
+}
+
+impl HmacKey {
+    /// Any key; one longer than 64 bytes is hashed first, as HMAC demands.
+    pub(super) fn new(key: &[u8]) -> Self {
+        let mut block = [0; BLOCK];
+        match block.get_mut(..key.len()) {
+            Some(start) => start.copy_from_slice(key),
+            None => block[..20].copy_from_slice(&Sha1::digest(key)),
+        }
+        let state = |pad: u8| {
+            let (mut state, mut padded) = (START, block.map(|byte| byte ^ pad));
+            compress(&mut state, &[padded]);
+            padded.zeroize();
+            state
+        };
+        let key = Self { inner: state(0x36), outer: state(0x5C) };
+        block.zeroize();
+        key
+    }
+
+    /// The MAC of a message.
+    pub(super) fn mac(&self, message: &[u8]) -> [u8; 20] {
+        to_bytes(&self.mac_words(message))
+    }
+
+    fn mac_words(&self, message: &[u8]) -> [u32; 5] {
+        let digest = finish(self.inner, message);
+        finish(self.outer, &to_bytes(&digest))
+    }
+
+    /// The vectors of blocks `first`, `first + 1`, ...: the first 16 bytes of each number's MAC, the number as 32 bits big-endian.
+    pub(super) fn vectors(&self, first: u32, vectors: &mut [Cell]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = NativeSha1::detect() {
+            return native.number_macs(&self.inner, &self.outer, first, vectors);
+        }
+        self.vectors_portable(first, vectors);
+    }
+
+    fn vectors_portable(&self, first: u32, vectors: &mut [Cell]) {
+        for (number, vector) in (first..=u32::MAX).zip(vectors) {
+            vector.copy_from_slice(&self.mac(&number.to_be_bytes())[..16]);
+        }
+    }
+
+    /// PBKDF2 with this key as the password: up to 40 bytes, two blocks of output computed side by side.
+    pub(super) fn pbkdf2(&self, salt: &[u8], iterations: u32, out: &mut [u8]) {
+        assert!(out.len() <= 40, "two blocks of output are enough for every key we derive");
+        let first = |block: u32| self.mac_words(&[salt, &block.to_be_bytes()].concat());
+        let mut macs = [first(1), first(2)];
+        let mut sums = macs;
+        self.chain(&mut macs, &mut sums, iterations.saturating_sub(1));
+        let mut bytes = sums.map(|words| to_bytes(&words)).concat();
+        out.copy_from_slice(&bytes[..out.len()]);
+        bytes.zeroize();
+        sums.zeroize();
+        macs.zeroize();
+    }
+
+    fn chain(&self, macs: &mut [[u32; 5]; 2], sums: &mut [[u32; 5]; 2], count: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = NativeSha1::detect() {
+            return native.chain(&self.inner, &self.outer, macs, sums, count);
+        }
+        self.chain_portable(macs, sums, count);
+    }
+
+    fn chain_portable(&self, macs: &mut [[u32; 5]; 2], sums: &mut [[u32; 5]; 2], count: u32) {
+        for (mac, sum) in macs.iter_mut().zip(sums) {
+            for _ in 0..count {
+                *mac = self.mac_words(&to_bytes(mac));
+                for (sum, word) in sum.iter_mut().zip(*mac) {
+                    *sum ^= word;
+                }
+            }
+        }
+    }
+}
+
+/// Ends a hash that has taken one block (a pad) and now takes `message`.
+fn finish(mut state: [u32; 5], message: &[u8]) -> [u32; 5] {
+    let bits = 8 * (BLOCK + message.len()) as u64;
+    let mut rest = message;
+    while let Some((block, after)) = rest.split_first_chunk::<BLOCK>() {
+        compress(&mut state, &[*block]);
+        rest = after;
+    }
+    let mut last = [[0; BLOCK]; 2];
+    last[0][..rest.len()].copy_from_slice(rest);
+    last[0][rest.len()] = 0x80;
+    let blocks = if rest.len() < BLOCK - 8 { 1 } else { 2 };
+    last[blocks - 1][BLOCK - 8..].copy_from_slice(&bits.to_be_bytes());
+    compress(&mut state, &last[..blocks]);
+    state
+}
+
+fn to_bytes(words: &[u32; 5]) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_be_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// RFC 2202, cases 1, 2 and 6.
+    #[test]
+    fn known_macs() {
+        assert_eq!(hex(&HmacKey::new(&[0x0B; 20]).mac(b"Hi There")), "b617318655057264e28bc0b6fb378c8ef146be00");
+        assert_eq!(hex(&HmacKey::new(b"Jefe").mac(b"what do ya want for nothing?")), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+        let long = HmacKey::new(&[0xAA; 80]).mac(b"Test Using Larger Than Block-Size Key - Hash Key First");
+        assert_eq!(hex(&long), "aa4ae5e15272d00e95705637ce8a3b55ed402112");
+    }
+
+    /// RFC 6070, cases 1, 3 and 5.
+    #[test]
+    fn known_derived_keys() {
+        let derive = |password: &[u8], salt: &[u8], iterations, len| {
+            let mut out = vec![0; len];
+            HmacKey::new(password).pbkdf2(salt, iterations, &mut out);
+            hex(&out)
+        };
+        assert_eq!(derive(b"password", b"salt", 1, 20), "0c60c80f961f0e71f3a9b524af6012062fe037a6");
+        assert_eq!(derive(b"password", b"salt", 4096, 20), "4b007901b765489abead49d926f721d065a429c1");
+        let long = derive(b"passwordPASSWORDpassword", b"saltSALTsaltSALTsaltSALTsaltSALTsalt", 4096, 25);
+        assert_eq!(long, "3d2eec4fe41c849b80c8d83662c0e44a8b291a964cf2f07038");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// What the processor's instructions compute is what the plain crate computes.
+        #[test]
+        fn back_ends_agree(key in prop::collection::vec(any::<u8>(), 0..100), first in any::<u32>(), count in 1usize..10) {
+            let first = first.min(u32::MAX - 10);
+            let key = HmacKey::new(&key);
+            let (mut fast, mut plain) = (vec![[0; 16]; count], vec![[0; 16]; count]);
+            key.vectors(first, &mut fast);
+            key.vectors_portable(first, &mut plain);
+            prop_assert_eq!(fast, plain);
+            let start = [[first; 5], [first ^ 77; 5]];
+            let (mut fast, mut plain) = ((start, start), (start, start));
+            key.chain(&mut fast.0, &mut fast.1, count as u32);
+            key.chain_portable(&mut plain.0, &mut plain.1, count as u32);
+            prop_assert_eq!(fast, plain);
+        }
+    }
+}

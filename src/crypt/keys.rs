@@ -1,0 +1,313 @@
+//! From a passphrase to the keys: PBKDF2-HMAC-SHA1, then triple DES around the key material. Source: docs/formats/encrypted.md §2.1, §6.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use des::TdesEde3;
+use des::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use super::hmac::HmacKey;
+use crate::{Error, Kind, Result};
+
+/// What follows the keys in a wrapped blob; its presence, with right padding, proves the passphrase.
+const MARK: &[u8; 5] = b"CKIE\0";
+/// Fewer iterations are never written.
+pub const LEAST_ITERATIONS: u32 = 150_000;
+/// More are refused when read: a made-up count would keep the machine busy for minutes.
+pub const MOST_ITERATIONS: u32 = 100_000_000;
+
+/// The keys of an image: AES-128 or AES-256, and the one that makes the vectors. Wiped when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct KeyMaterial(Vec<u8>);
+
+impl KeyMaterial {
+    /// A cipher key of 16 or 32 bytes and a MAC key.
+    #[cfg(test)]
+    pub(super) fn new(cipher: &[u8], mac: &[u8; 20]) -> Self {
+        Self([cipher, mac].concat())
+    }
+
+    /// Fresh keys from the system's random source for AES of `bits` (128 or 256).
+    pub fn random(bits: u32) -> Result<Self> {
+        let mut keys = Self(vec![0; bits as usize / 8 + 20]);
+        random(&mut keys.0)?;
+        Ok(keys)
+    }
+
+    /// Key material as unwrapped: the cipher's key, then 20 bytes of the MAC's.
+    fn from_bytes(bytes: &[u8], bits: u32) -> Result<Self> {
+        if bytes.len() != bits as usize / 8 + 20 {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "key entry",
+                format!("{} bytes of keys where AES-{bits} has {}", bytes.len(), bits / 8 + 20),
+            ));
+        }
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// The two keys of a version 1 trailer, unwrapped one by one.
+    pub(super) fn from_parts(cipher: &[u8], mac: &[u8], bits: u32) -> Result<Self> {
+        Self::from_bytes(&Zeroizing::new([cipher, mac].concat()), bits)
+    }
+
+    pub(super) fn cipher(&self) -> &[u8] {
+        &self.0[..self.0.len() - 20]
+    }
+
+    pub(super) fn mac(&self) -> &[u8] {
+        &self.0[self.0.len() - 20..]
+    }
+}
+
+impl fmt::Debug for KeyMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyMaterial(..)")
+    }
+}
+
+/// How a passphrase becomes the key that wraps the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Derivation {
+    pub(super) iterations: u32,
+    pub(super) salt: Vec<u8>,
+}
+
+impl Derivation {
+    /// A fresh salt.
+    pub(super) fn random(iterations: u32) -> Result<Self> {
+        let mut salt = vec![0; 20];
+        random(&mut salt)?;
+        Ok(Self { iterations, salt })
+    }
+
+    pub(super) fn derive(&self, passphrase: &[u8]) -> Result<WrapKey> {
+        if !(1..=MOST_ITERATIONS).contains(&self.iterations) {
+            return Err(Error::new(
+                Kind::Limit,
+                "key entry",
+                format!("{} iterations; 1 to {MOST_ITERATIONS} are accepted", self.iterations),
+            ));
+        }
+        let mut key = WrapKey([0; 24]);
+        HmacKey::new(passphrase).pbkdf2(&self.salt, self.iterations, &mut key.0);
+        Ok(key)
+    }
+}
+
+/// A triple-DES key derived from a passphrase.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct WrapKey([u8; 24]);
+
+impl WrapKey {
+    /// The plain text of a v2 blob, if this key fits it: right padding and the mark.
+    pub(super) fn unwrap(&self, iv: &[u8; 8], blob: &[u8], bits: u32) -> Result<Option<KeyMaterial>> {
+        let mut plain = Zeroizing::new(blob.to_vec());
+        let Some(plain) = self.decrypt(*iv, &mut plain) else { return Ok(None) };
+        match plain.strip_suffix(MARK) {
+            Some(keys) => KeyMaterial::from_bytes(keys, bits).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A v2 blob around these keys.
+    pub(super) fn wrap(&self, iv: &[u8; 8], keys: &KeyMaterial) -> Vec<u8> {
+        let mut data = Zeroizing::new([keys.0.as_slice(), MARK].concat());
+        let pad = 8 - data.len() % 8;
+        data.extend(std::iter::repeat_n(pad as u8, pad));
+        let (des, mut previous) = (self.des(), *iv);
+        for cell in data.as_chunks_mut::<8>().0 {
+            let mut block: Block<TdesEde3> = std::array::from_fn::<u8, 8, _>(|n| cell[n] ^ previous[n]).into();
+            des.encrypt_block(&mut block);
+            previous = block.into();
+            *cell = previous;
+        }
+        data.to_vec()
+    }
+
+    /// A v1 key, if this key fits its blob: wrapped twice, the inner time reversed, after four zero bytes.
+    pub(super) fn unwrap_v1(&self, blob: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        const IV: [u8; 8] = [0x4A, 0xDD, 0xA2, 0x2C, 0x79, 0xE8, 0x21, 0x05];
+        let mut outer = Zeroizing::new(blob.to_vec());
+        let outer = self.decrypt(IV, &mut outer)?;
+        let mut inner = Zeroizing::new(outer.iter().rev().copied().collect::<Vec<u8>>());
+        let (iv, inner) = inner.split_first_chunk_mut::<8>()?;
+        let plain = self.decrypt(*iv, inner)?;
+        Some(Zeroizing::new(plain.strip_prefix(&[0; 4])?.to_vec()))
+    }
+
+    /// CBC decryption in place, without the PKCS#7 padding; `None` where the padding is wrong.
+    fn decrypt<'a>(&self, mut previous: [u8; 8], data: &'a mut [u8]) -> Option<&'a [u8]> {
+        let des = self.des();
+        let (cells, []) = data.as_chunks_mut::<8>() else { return None };
+        for cell in cells {
+            let mut block: Block<TdesEde3> = (*cell).into();
+            des.decrypt_block(&mut block);
+            let plain = std::array::from_fn(|n| block[n] ^ previous[n]);
+            previous = *cell;
+            *cell = plain;
+        }
+        let pad = usize::from(*data.last()?);
+        let (plain, padding) = data.split_at_checked(data.len().checked_sub(pad)?)?;
+        ((1..=8).contains(&pad) && padding.iter().all(|&byte| usize::from(byte) == pad)).then_some(plain)
+    }
+
+    fn des(&self) -> TdesEde3 {
+        TdesEde3::new(&self.0.into())
+    }
+}
+
+/// Iterations that take about a quarter of a second here, never below [`LEAST_ITERATIONS`].
+pub fn calibrate() -> u32 {
+    const TRIAL: u32 = 100_000;
+    let start = Instant::now();
+    HmacKey::new(b"calibration").pbkdf2(&[0; 20], TRIAL, &mut [0; 24]);
+    let each = start.elapsed().max(Duration::from_micros(1)).as_secs_f64() / f64::from(TRIAL);
+    ((0.25 / each) as u32).clamp(LEAST_ITERATIONS, MOST_ITERATIONS)
+}
+
+/// Fills `bytes` from the system's random source.
+pub(super) fn random(bytes: &mut [u8]) -> Result<()> {
+    getrandom::fill(bytes)
+        .map_err(|error| Error::new(Kind::Io, "random source", "the system gives no random bytes").caused_by(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    }
+
+    struct Vector {
+        passphrase: String,
+        iterations: u32,
+        salt: &'static str,
+        iv: &'static str,
+        blob: &'static str,
+        cipher: &'static str,
+        mac: &'static str,
+    }
+
+    /// docs/formats/encrypted.md §8: V1 to V5 and V8.
+    fn vectors() -> Vec<Vector> {
+        let v = |passphrase: &str, iterations, salt, iv, blob, cipher, mac| Vector {
+            passphrase: passphrase.to_owned(),
+            iterations,
+            salt,
+            iv,
+            blob,
+            cipher,
+            mac,
+        };
+        vec![
+            v(
+                "vilefault",
+                1000,
+                "839730be2331c69df4f729ffe8a10c26653bea94",
+                "1f24e25712c2d70d",
+                "3231e20aa642889a7e087cb87c84ba1cd52864007cfea677796a6f52e16b2609696dde9230aeb5603aeb1f70f6701be6",
+                "3b85af67326135b305941bfd6fcbec49",
+                "daad98e33c0edc021f8e773b4d27665108bfbc62",
+            ),
+            v(
+                "vilefault",
+                1000,
+                "fd70ac1e078f01fce55a2e56145a2494446db32a",
+                "9110b1778f09b1a7",
+                "68a32866b0e67515f35dc67c4d6747a8561a9f4f6a6718a894b0a77a47c452471e04ecef9bf56f0d83d1201a509a374e24d9f90a15c9c4797136ee5d19d90a2b",
+                "c87306ecc3c676336500c6b13e70b1cc5b75292f5c5270b5f14d3de124dcee0f",
+                "d2c19bf05962da080e545caa6c6efdf7f24c2a1f",
+            ),
+            v(
+                "openwall-fixed",
+                156_250,
+                "cd158c4f80ef9e24d3266138086f4a3f57be9b9f",
+                "b609c91134e70e48",
+                "dc40184531182e32ec9960ae088d4fc6ecc3dfe884dd39adf512141526247b58329e460e569920c126cc4ce3e37612cf34f2de0dafebe44192fbe33e5a60cee0",
+                "3d117d02ebcb46478e97d52832f610d13a98a3ed0483978ecbc6aabaefe040ac",
+                "a77726997eaeeda9865f2de7e74a272521ebe1a2",
+            ),
+            v(
+                "openwall",
+                156_250,
+                "23ad70c1649ba63a7cb514e001fa120bff7418d2",
+                "27e2e94a9c2b6e49",
+                "e5e0f3e4150bd96c45f3a07e602426980a9dd0be898396af05ecdf70baf7fb171346251b547000a2752ede9e8317064e",
+                "24279aee911f64494b36ff690168112a",
+                "43526c3d5ad84d644878e512efcf459d08a061f9",
+            ),
+            v(
+                "654321",
+                1000,
+                "dc39029a22b86bb4f930499578d0dc9eee69398e",
+                "bb47bff69b10ae67",
+                "c4559cada09552ab075e73dbefa4aea1aa21209011946e423ca707753a91c87f6c4cbed3beae20a244d33568f852068a",
+                "b0744bed3d9d7fd54dfbe8b33e6762d9",
+                "03051e518a3a8895a9d896acfc285e13df89b3e3",
+            ),
+            v(
+                &"1234567890abcdefghij".repeat(4),
+                181_818,
+                "2ade7391bd439ecf905265f0277e9bd55e5c1a3b",
+                "52ca8f338cc9fbe2",
+                "1181ee325254ae8bdeaca3dcf7949adcd850f6a41f90427e947d79d0e3fa1d44db4408c23cd2a197610e650cb2dbf782cd3d1d6ab0686eeb929ddc2bbf3121ec",
+                "9f8a6ec7ce3dbb4dac1eab986e5a940b7cef93d85fcce9504427e1616ccce4c1",
+                "9901675780a3b7afd977777924e4e199e0e9735a",
+            ),
+        ]
+    }
+
+    #[test]
+    fn real_blobs_unwrap_and_wrap_again() {
+        for v in vectors() {
+            let iv = hex(v.iv).try_into().unwrap();
+            let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }.derive(v.passphrase.as_bytes()).unwrap();
+            let bits = v.cipher.len() as u32 * 4;
+            let keys = key.unwrap(&iv, &hex(v.blob), bits).unwrap().unwrap();
+            assert_eq!((keys.cipher(), keys.mac()), (&*hex(v.cipher), &*hex(v.mac)));
+            assert_eq!(key.wrap(&iv, &keys), hex(v.blob));
+        }
+    }
+
+    #[test]
+    fn a_wrong_passphrase_does_not_unwrap() {
+        let v = &vectors()[0];
+        let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }.derive(b"wrong").unwrap();
+        assert!(key.unwrap(&hex(v.iv).try_into().unwrap(), &hex(v.blob), 128).unwrap().is_none());
+    }
+
+    /// §8, V6: the three records of a v1 trailer.
+    #[test]
+    fn version_1_blobs_unwrap() {
+        let salt = hex("9c82b419bdac1b3e6b71f8a6b99a7501f34b6950");
+        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault").unwrap();
+        for (blob, plain) in [
+            (
+                "5da479e292e0acf67a9fa3e24d0a767cae2f645ff63836665068637188f4b80295de79aabdbc2536",
+                "e40fe10febc20eabe6c9f8b7a24473f3",
+            ),
+            (
+                "9b136165ee73418631ccf28d5e77073788ae921df596649a7a7789585db0f13f446d5927967e2ede20ce8a4f5389185d",
+                "75ff19e7b214e210c90084973d4663227d9b55ba",
+            ),
+            (
+                "564b63711eec4ef3980aea1dad33ec197382465e1ca7b8a927f9b42ad7faa190b90f3271ca2efa57cf475e49a4e9792c",
+                "ed2c8c755919a64002d2daf411ec3e409035e2ce",
+            ),
+        ] {
+            assert_eq!(*key.unwrap_v1(&hex(blob)).unwrap(), hex(plain));
+        }
+        assert!(Derivation { iterations: 1000, salt: vec![0; 20] }.derive(b"vilefault").unwrap().unwrap_v1(&[7; 40]).is_none());
+    }
+
+    #[test]
+    fn absurd_iteration_counts_are_refused() {
+        for iterations in [0, 1 << 31] {
+            let refused = Derivation { iterations, salt: vec![0; 20] }.derive(b"x").err().unwrap();
+            assert_eq!(refused.kind(), Kind::Limit);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `encrcdsa` and `cdsaencr`: Apple's encrypted images. What is inside is a complete image of another kind.
+//!
+//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use [`Sectors`] themselves, because only they
+//! know what is a gap. Neither form protects against changed cipher text: the format has no integrity check.
+//! Source: docs/formats/encrypted.md.
+
+mod aes;
+#[cfg(target_arch = "x86_64")]
+mod cpu;
+mod device;
+mod header;
+mod hmac;
+mod keys;
+mod layout;
+mod sectors;
+
+pub use device::Device;
+pub use header::{Description, Locked, Protection, Secret};
+pub use keys::{KeyMaterial, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};

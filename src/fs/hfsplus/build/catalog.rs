@@ -1,0 +1,162 @@
+//! All records of the catalog, in the order of their keys.
+//!
+//! That is: the root's own record; then for each object in the order of the numbers its thread and, of a folder, the
+//! records of what is in it. Numbers follow the order of the tree, so one walk over the tree does it.
+
+use std::collections::BTreeMap;
+
+use zerocopy::big_endian::U16;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::forks::{Blocks, body};
+use super::objects::Objects;
+use super::records::Style;
+use crate::Result;
+use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
+use crate::fs::source::{SourceKind, Tree};
+
+/// What the records are made from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Catalog<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) objects: &'a Objects,
+    pub(super) blocks: &'a Blocks,
+    pub(super) style: Style,
+}
+
+/// Where records go: key and data of one after another.
+pub(super) type Sink<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
+impl Catalog<'_> {
+    /// Gives every record to `sink`.
+    pub(super) fn emit(&self, sink: &mut Sink<'_>) -> Result<()> {
+        let mut out = Emitter { sink, key: Vec::new(), thread: Vec::new() };
+        let links = self.links();
+        let children = |folder| self.objects.children(folder);
+        self.named(&mut out, 0, Cnid::ROOT_PARENT, &links)?;
+        out.thread(Cnid::ROOT, Cnid::ROOT_PARENT, self.objects.name(0), true)?;
+        let (before, after) = children(0).split_at(self.objects.private_folder.map_or(0, |(_, place)| place));
+        before.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
+        if let Some((cnid, _)) = self.objects.private_folder {
+            let record = self.style.private_folder(cnid, self.objects.links().len() as u32);
+            out.record(Cnid::ROOT, &self.objects.private_name, &record)?;
+        }
+        after.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
+        if let Some((cnid, _)) = self.objects.private_folder {
+            out.thread(cnid, Cnid::ROOT, &self.objects.private_name, true)?;
+            self.inodes(&mut out, cnid)?;
+        }
+        for node in 1..self.tree.nodes.len() as u32 {
+            self.below(&mut out, node, &links)?;
+        }
+        Ok(())
+    }
+
+    /// The thread of `node` and the records of what is in it.
+    fn below(&self, out: &mut Emitter<'_, '_>, node: u32, links: &Links) -> Result<()> {
+        let source = &self.tree.nodes[node as usize];
+        let cnid = self.objects.cnid(node);
+        if let (true, Some((private, _))) = (self.objects.links().contains_key(&node), self.objects.private_folder) {
+            out.thread(cnid, private, &inode_name(cnid), false)?;
+        }
+        let parent = self.objects.cnid(source.parent);
+        let folder = source.kind == SourceKind::Folder;
+        out.thread(self.objects.link_cnid(node), parent, self.objects.name(node), folder)?;
+        if folder {
+            for &child in self.objects.children(node) {
+                self.named(out, child, cnid, links)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The record under the name of `node`.
+    fn named(&self, out: &mut Emitter<'_, '_>, node: u32, parent: Cnid, links: &Links) -> Result<()> {
+        let name = self.objects.name(node);
+        if let Some(link) = links.get(&node) {
+            let record = self.style.link(self.objects.link_cnid(node), link.target, link.previous, link.next);
+            return out.record(parent, name, &record);
+        }
+        let cnid = self.objects.cnid(node);
+        let Some(source) = body(self.tree, node) else { return Ok(()) };
+        if source.kind != SourceKind::Folder {
+            let first = self.blocks.first(node);
+            return out.record(parent, name, &self.style.file(source, cnid, self.blocks, first));
+        }
+        let children = self.objects.children(node);
+        let is_folder = |child: &&u32| self.tree.nodes[**child as usize].kind == SourceKind::Folder;
+        let folders = children.iter().filter(is_folder).count() as u32;
+        let private = u32::from(node == 0 && self.objects.private_folder.is_some());
+        out.record(parent, name, &self.style.folder(source, cnid, children.len() as u32 + private, folders + private))
+    }
+
+    /// The hard-linked files proper, which the private folder sorts by the text of their numbers.
+    fn inodes(&self, out: &mut Emitter<'_, '_>, private: Cnid) -> Result<()> {
+        let mut inodes: Vec<(Vec<U16>, u32)> =
+            self.objects.links().keys().map(|&node| (inode_name(self.objects.cnid(node)), node)).collect();
+        inodes.sort_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
+        for (name, node) in inodes {
+            let (cnid, first) = (self.objects.cnid(node), self.blocks.first(node));
+            let mut record = self.style.file(&self.tree.nodes[node as usize], cnid, self.blocks, first);
+            let names = self.objects.chain(node).into_iter().flatten();
+            let (count, newest) = names.fold((0_u32, node), |(count, _), name| (count + 1, name));
+            record.flags = (record.flags.get() | record_flags::HAS_LINK_CHAIN).into();
+            record.bsd.special = count.into();
+            record.first_link = self.objects.link_cnid(newest).0.into();
+            out.record(private, &name, &record)?;
+        }
+        Ok(())
+    }
+
+    /// Every name of a hard-linked file with its neighbours. The newest link is the first of its chain.
+    fn links(&self) -> Links {
+        let mut links = Links::new();
+        for &first in self.objects.links().keys() {
+            let target = self.objects.cnid(first);
+            let names: Vec<u32> = self.objects.chain(first).into_iter().flatten().collect();
+            let cnid = |place: usize| names.get(place).map(|&node| self.objects.link_cnid(node));
+            for (place, &node) in names.iter().enumerate() {
+                let (previous, next) = (cnid(place + 1), place.checked_sub(1).and_then(cnid));
+                links.insert(node, Link { target, previous, next });
+            }
+        }
+        links
+    }
+}
+
+type Links = BTreeMap<u32, Link>;
+
+/// One name of a hard-linked file.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    target: Cnid,
+    previous: Option<Cnid>,
+    next: Option<Cnid>,
+}
+
+fn inode_name(cnid: Cnid) -> Vec<U16> {
+    format!("iNode{cnid}").bytes().map(|byte| U16::new(byte.into())).collect()
+}
+
+/// Puts keys and threads together without an allocation for each.
+struct Emitter<'a, 'b> {
+    sink: &'a mut Sink<'b>,
+    key: Vec<u8>,
+    thread: Vec<u8>,
+}
+
+impl Emitter<'_, '_> {
+    fn record(&mut self, parent: Cnid, name: &[U16], record: &(impl IntoBytes + Immutable)) -> Result<()> {
+        self.key.clear();
+        CatalogKey { parent, name }.put(&mut self.key);
+        (self.sink)(&self.key, record.as_bytes())
+    }
+
+    fn thread(&mut self, of: Cnid, parent: Cnid, name: &[U16], folder: bool) -> Result<()> {
+        self.key.clear();
+        CatalogKey { parent: of, name: &[] }.put(&mut self.key);
+        self.thread.clear();
+        Thread { parent, name, folder }.put(&mut self.thread);
+        (self.sink)(&self.key, &self.thread)
+    }
+}

@@ -1,0 +1,209 @@
+//! Which bytes of a tree lie in blocks of their own, and in which: data forks, resource forks and large attributes, node
+//! after node, each in one piece.
+
+use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
+use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::{Error, Kind, Result};
+
+use super::objects::{LAYER, path, resolve};
+use super::recipe::ATTRIBUTES_NODE_SIZE;
+
+/// Kept in the catalog record, not among the attributes.
+pub(super) const FINDER_INFO: &str = "com.apple.FinderInfo";
+/// Is the resource fork, not an attribute.
+pub(super) const RESOURCE_FORK: &str = "com.apple.ResourceFork";
+
+/// Bytes to be put in blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content<'a> {
+    InHand(&'a [u8]),
+    Extern(&'a Stream),
+}
+
+impl<'a> Content<'a> {
+    fn of(stream: &'a Stream) -> Self {
+        match stream {
+            Stream::Bytes(bytes) => Self::InHand(bytes),
+            Stream::Extern { .. } => Self::Extern(stream),
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::InHand(bytes) => bytes.len() as u64,
+            Self::Extern(stream) => stream.len(),
+        }
+    }
+}
+
+/// Whose bytes they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Data,
+    Resource,
+    /// The attribute of this place among the node's.
+    Attribute(usize),
+}
+
+/// The node whose body (forks and attributes) stands under the number of `node`; `None` for a name of a hard-linked file
+/// that has its body elsewhere.
+pub(super) fn body(tree: &Tree, node: u32) -> Option<&SourceNode> {
+    let (owner, source) = resolve(tree, node);
+    (owner == node || !matches!(source.kind, SourceKind::File(_))).then_some(source)
+}
+
+/// What has a name of its own in the attributes tree.
+pub(super) fn attributes(source: &SourceNode) -> impl Iterator<Item = (usize, &str, &Stream)> {
+    let all = source.xattrs.iter().enumerate().map(|(place, (name, value))| (place, &**name, value));
+    all.filter(|(_, name, _)| !matches!(*name, FINDER_INFO | RESOURCE_FORK))
+}
+
+/// Whether an attribute's value is too large for a node.
+pub(super) fn is_large(value: &Stream) -> bool {
+    value.len() > u64::from(max_inline_value(ATTRIBUTES_NODE_SIZE))
+}
+
+/// What of a body lies in blocks, in the order in which it lies.
+pub(super) fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
+    let data = match &source.kind {
+        SourceKind::File(stream) => Some(Content::of(stream)),
+        SourceKind::Symlink(target) => Some(Content::InHand(target.as_bytes())),
+        _ => None,
+    };
+    let resource = source.xattrs.iter().find(|(name, _)| &**name == RESOURCE_FORK);
+    let resource = resource.map(|(_, value)| (Part::Resource, Content::of(value)));
+    let large = attributes(source).filter(|(.., value)| is_large(value));
+    let large = large.map(|(place, _, value)| (Part::Attribute(place), Content::of(value)));
+    data.map(|content| (Part::Data, content)).into_iter().chain(resource).chain(large).filter(|(_, content)| content.len() > 0)
+}
+
+/// Where each node's blocks begin.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    block_size: u32,
+    /// By node, and at last the block behind all.
+    first: Vec<u32>,
+}
+
+/// The blocks that all bodies take; 2^64 - 1 when they are beyond counting.
+pub(super) fn blocks_of(tree: &Tree, block_size: u32) -> u64 {
+    let bodies = (0..tree.nodes.len() as u32).filter_map(|node| body(tree, node));
+    bodies.map(|source| blocks_of_body(source, block_size)).fold(0, u64::saturating_add)
+}
+
+fn blocks_of_body(source: &SourceNode, block_size: u32) -> u64 {
+    contents(source).map(|(_, content)| content.len().div_ceil(block_size.into())).fold(0, u64::saturating_add)
+}
+
+impl Blocks {
+    /// No blocks for anything: for records whose length alone counts.
+    pub(super) fn nowhere(tree: &Tree) -> Self {
+        Self { block_size: u32::MAX, first: vec![0; tree.nodes.len() + 1] }
+    }
+
+    /// Gives every body its blocks, from `start` on.
+    pub(super) fn allot(tree: &Tree, start: u32, block_size: u32) -> Result<Self> {
+        let mut next = u64::from(start);
+        let mut first = Vec::with_capacity(tree.nodes.len() + 1);
+        for node in 0..tree.nodes.len() as u32 {
+            first.push(fits(next)?);
+            if let Some(source) = body(tree, node) {
+                next = next.saturating_add(blocks_of_body(source, block_size));
+            }
+        }
+        first.push(fits(next)?);
+        Ok(Self { block_size, first })
+    }
+
+    /// The bytes of the volume that all bodies fill.
+    pub(super) fn range(&self) -> std::ops::Range<u64> {
+        let offset = |block: Option<&u32>| AllocBlock(block.copied().unwrap_or(0)).offset(self.block_size);
+        offset(self.first.first())..offset(self.first.last())
+    }
+
+    pub(super) fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Where the body of `node` begins.
+    pub(super) fn first(&self, node: u32) -> AllocBlock {
+        AllocBlock(self.first[node as usize])
+    }
+
+    /// The last node whose body begins at or before `offset` of the volume, or the first one.
+    pub(super) fn node_at(&self, offset: u64) -> u32 {
+        let block = offset / u64::from(self.block_size);
+        let after = self.first.partition_point(|&first| u64::from(first) <= block);
+        // Nodes without blocks begin where the next one does: the first of those has it.
+        after.saturating_sub(1).min(self.first.len() - 2) as u32
+    }
+
+    /// One part of the body `source` that begins at `first`, as catalog and attributes describe it.
+    pub(super) fn fork(&self, source: &SourceNode, first: AllocBlock, part: Part) -> ForkRaw {
+        let mut start = first.0;
+        for (this, content) in contents(source) {
+            let count = content.len().div_ceil(self.block_size.into()) as u32; // allotted, so it fits
+            if this == part {
+                let mut fork = ForkRaw { logical_size: content.len().into(), total_blocks: count.into(), ..Default::default() };
+                fork.extents[0] = Extent { start: AllocBlock(start), count }.into();
+                return fork;
+            }
+            start += count;
+        }
+        ForkRaw::default()
+    }
+}
+
+fn fits(block: u64) -> Result<u32> {
+    u32::try_from(block).map_err(|_| Error::new(Kind::Limit, LAYER, "the files need more than 2^32 allocation blocks"))
+}
+
+/// Refuses what a record cannot express; puts attributes in the order of the tree.
+pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
+    for node in 0..tree.nodes.len() {
+        let named = |error: Error, tree: &Tree| error.named(path(tree, node as u32));
+        if let SourceKind::Symlink(target) = &tree.nodes[node].kind
+            && (target.is_empty() || target.len() > MAX_TARGET)
+        {
+            let message = format!("the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}", target.len());
+            return Err(named(Error::new(Kind::Limit, LAYER, message), tree));
+        }
+        // What a hard link says of attributes is not looked at: they are those of the node it leads to.
+        if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
+            prepare_attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
+        }
+    }
+    Ok(())
+}
+
+/// The longest symbolic link that macOS follows.
+const MAX_TARGET: usize = 1023;
+
+fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
+    use crate::fs::hfsplus::unicode::encode_attribute_name;
+    let has_resource_fork = matches!(source.kind, SourceKind::File(_));
+    for (name, value) in &source.xattrs {
+        if &**name == FINDER_INFO && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32) {
+            let message = format!("its {FINDER_INFO} has {} bytes, 32 bytes in hand expected", value.len());
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        if &**name == RESOURCE_FORK && !has_resource_fork && !value.is_empty() {
+            return Err(Error::unsupported(LAYER, "only a file can have a resource fork"));
+        }
+        if value.len() > u64::from(u32::MAX >> 1) && &**name != RESOURCE_FORK {
+            return Err(Error::new(Kind::Limit, LAYER, format!("its attribute {name} is larger than 2 GiB")));
+        }
+    }
+    let mut sorted = Vec::with_capacity(source.xattrs.len());
+    for (name, value) in std::mem::take(&mut source.xattrs) {
+        let mut units = Vec::new();
+        encode_attribute_name(&name, &mut units)?;
+        sorted.push((units, name, value));
+    }
+    sorted.sort_by(|a, b| crate::fs::hfsplus::unicode::compare_binary(&a.0, &b.0));
+    if let Some(same) = sorted.windows(2).find(|two| two[0].0 == two[1].0) {
+        return Err(Error::new(Kind::Conflict, LAYER, format!("its attribute {} exists twice", same[0].1)));
+    }
+    source.xattrs = sorted.into_iter().map(|(_, name, value)| (name, value)).collect();
+    Ok(())
+}

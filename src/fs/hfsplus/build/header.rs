@@ -1,0 +1,72 @@
+//! The volume header, first and alternate.
+
+use zerocopy::IntoBytes;
+
+use super::geometry::{Geometry, special_fork};
+use super::objects::Objects;
+use super::recipe::file_clump;
+use crate::Result;
+use crate::device::BlockDevice;
+use crate::fs::hfsplus::layout::{
+    HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeaderRaw, volume_attributes,
+};
+
+/// Who last wrote the volume. Any word of four letters that is not one of Apple's.
+const MADE_BY: [u8; 4] = *b"bsaw";
+
+/// What a header says that is not geometry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Identity {
+    pub(super) hfsx: bool,
+    /// Seconds since 1904.
+    pub(super) created: u32,
+    pub(super) identifier: u64,
+}
+
+/// The header of a clean volume.
+pub(super) fn header(geometry: &Geometry, objects: &Objects, identity: Identity) -> VolumeHeaderRaw {
+    let (signature, version) =
+        if identity.hfsx { (SIGNATURE_HFSX, VERSION_HFSX) } else { (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) };
+    let bitmap_len = u64::from(geometry.bitmap.count) * u64::from(geometry.block_size);
+    let clump = file_clump(geometry.block_size);
+    VolumeHeaderRaw {
+        signature: signature.into(),
+        version: version.into(),
+        attributes: (volume_attributes::UNMOUNTED | volume_attributes::UNUSED_NODE_FIX).into(),
+        last_mounted_version: MADE_BY,
+        journal_info_block: 0.into(),
+        // Local time where the volume was made; this place knows none but UTC.
+        create_date: identity.created.into(),
+        modify_date: identity.created.into(),
+        backup_date: 0.into(),
+        checked_date: identity.created.into(),
+        file_count: objects.files.into(),
+        folder_count: objects.folders.into(),
+        block_size: geometry.block_size.into(),
+        total_blocks: geometry.total_blocks.into(),
+        free_blocks: geometry.free_blocks().into(),
+        next_allocation: geometry.next_allocation().into(),
+        rsrc_clump_size: clump.into(),
+        data_clump_size: clump.into(),
+        next_catalog_id: objects.next_cnid.0.into(),
+        write_count: 0.into(),
+        encodings_bitmap: 1.into(),
+        finder_info: Default::default(),
+        identifier: identity.identifier.into(),
+        allocation_file: special_fork(geometry.bitmap, bitmap_len, geometry.bitmap.count * geometry.block_size),
+        extents_file: geometry.extents.fork(),
+        catalog_file: geometry.catalog.fork(),
+        attributes_file: geometry.attributes.fork(),
+        startup_file: Default::default(),
+    }
+}
+
+/// Writes the header in both places, once everything else is durable: the first header, which makes a volume of the
+/// bytes, comes last.
+pub(super) fn write(device: &dyn BlockDevice, geometry: &Geometry, header: &VolumeHeaderRaw) -> Result<()> {
+    device.flush()?;
+    device.write_at(geometry.alternate_offset(), header.as_bytes())?;
+    device.flush()?;
+    device.write_at(HEADER_OFFSET, header.as_bytes())?;
+    device.flush()
+}

@@ -1,0 +1,254 @@
+//! New HFS+ and HFSX volumes, made from a tree of files in one pass.
+//!
+//! Everything is planned before the first byte is written: numbers and order of all files ([`objects`]), where their
+//! contents go ([`forks`]), how large bitmap and trees are ([`geometry`], after Apple's formatter: [`recipe`]). Then contents
+//! are written where they belong by several threads ([`data`]), the trees bottom up from sorted records ([`tree`],
+//! [`catalog`], [`attributes`]), the bitmap, and when all that is durable the header. Each file lies in one piece, so there
+//! are no records of overflowing extents. An empty tree makes a freshly formatted volume.
+
+mod attributes;
+mod bitmap;
+mod catalog;
+mod data;
+mod forks;
+mod geometry;
+mod header;
+mod objects;
+mod output;
+mod recipe;
+mod records;
+mod tree;
+
+use std::ops::Range;
+
+use catalog::Catalog;
+use data::Filling;
+use forks::Blocks;
+use geometry::{Geometry, Needs, TreePlace};
+use header::Identity;
+use objects::{LAYER, Objects};
+use output::Output;
+use records::Style;
+use tree::{Shape, TreeKind, Writer};
+
+use super::layout::{
+    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET, KEY_COMPARE_BINARY,
+    KEY_COMPARE_FOLD, VARIABLE_INDEX_KEYS,
+};
+use super::unicode::NameOrder;
+use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::fs::Timestamp;
+use crate::fs::source::Tree;
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// What a new volume is like.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The volume's name: 1 to 255 UTF-16 units when decomposed, without `/`.
+    pub name: String,
+    /// HFSX: `A` and `a` are different names.
+    pub case_sensitive: bool,
+    /// Bytes of an allocation block, a power of two from 512; `None` chooses as Apple's formatter does, 4096 below 2 TiB.
+    pub block_size: Option<u32>,
+    /// When the volume is made.
+    pub created: Timestamp,
+    /// No date on the volume is later than this, for volumes that are the same whenever they are made.
+    pub latest: Option<Timestamp>,
+    /// The volume's identifier, from which macOS makes its UUID; best a random number.
+    pub identifier: u64,
+}
+
+/// A volume to be made.
+#[derive(Debug)]
+pub struct Plan {
+    tree: Tree,
+    options: Options,
+    objects: Objects,
+    style: Style,
+    catalog_nodes: (u32, u32),
+    attribute_nodes: u32,
+}
+
+/// What was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Built {
+    /// Bytes of the volume.
+    pub len: u64,
+    /// Bytes of an allocation block.
+    pub block_size: u32,
+    /// File records, as the volume counts them: each name of a hard-linked file is one, the file proper another.
+    pub files: u32,
+    /// Folders, without the root.
+    pub folders: u32,
+    /// Free bytes.
+    pub free: u64,
+}
+
+impl Plan {
+    /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
+    pub fn new(mut tree: Tree, options: Options) -> Result<Self> {
+        let order = if options.case_sensitive { NameOrder::Binary } else { NameOrder::Folding };
+        options.block_size.map_or(Ok(()), geometry::check_block_size)?;
+        let objects = Objects::new(&tree, &options.name, order)?;
+        forks::prepare(&mut tree)?;
+        let style = Style { created: options.created, latest: options.latest, hfsx: options.case_sensitive };
+        let mut plan = Self { tree, options, objects, style, catalog_nodes: (0, 0), attribute_nodes: 0 };
+        plan.measure()?;
+        Ok(plan)
+    }
+
+    /// Counts the nodes of the trees, whose records have the same lengths wherever things will lie.
+    fn measure(&mut self) -> Result<()> {
+        let nowhere = Blocks::nowhere(&self.tree);
+        let (mut small, mut large) = (Shape::new(4096), Shape::new(8192));
+        self.catalog(&nowhere).emit(&mut |key, data| {
+            small.add(key, data);
+            large.add(key, data);
+            Ok(())
+        })?;
+        let mut shape = Shape::new(recipe::ATTRIBUTES_NODE_SIZE);
+        attributes::emit(&self.tree, &self.objects, &nowhere, &mut |key, data| {
+            shape.add(key, data);
+            Ok(())
+        })?;
+        self.catalog_nodes = (small.nodes(), large.nodes());
+        self.attribute_nodes = shape.nodes();
+        Ok(())
+    }
+
+    /// Bytes of all contents.
+    pub fn content_len(&self) -> u64 {
+        forks::blocks_of(&self.tree, 1)
+    }
+
+    /// Bytes that are enough for the volume, a multiple of its block and of 4096.
+    pub fn minimum_len(&self) -> Result<u64> {
+        let grain = |block_size: u32| u64::from(block_size.max(4096));
+        let len_with = |block_size| {
+            Geometry::minimum_len(block_size, &self.needs(block_size)?).map(|len| len.next_multiple_of(grain(block_size)))
+        };
+        if let Some(block_size) = self.options.block_size {
+            return len_with(block_size);
+        }
+        let mut block_size = recipe::block_size(0);
+        loop {
+            let len = len_with(block_size)?;
+            match recipe::block_size(len) {
+                larger if larger > block_size => block_size = larger,
+                _ => return Ok(len),
+            }
+        }
+    }
+
+    /// [`minimum_len`](Self::minimum_len) and room to work: a sixteenth more, at least 4 MiB.
+    pub fn comfortable_len(&self) -> Result<u64> {
+        let least = self.minimum_len()?;
+        let grain = u64::from(self.options.block_size.unwrap_or(recipe::block_size(least)).max(4096));
+        Ok((least + (least / 16).max(4 << 20)).next_multiple_of(grain))
+    }
+
+    /// Writes the volume over all of `device`, whose former contents are lost, flushed when this returns. On failure, the
+    /// device holds no volume.
+    pub fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+        let info = device.info();
+        info.check_writable(LAYER)?;
+        let block_size = self.options.block_size.unwrap_or(recipe::block_size(info.len));
+        if block_size < info.block {
+            let message = format!("a block of {block_size} bytes is smaller than the disk's of {}", info.block);
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        let geometry = Geometry::new(info.len, block_size, &self.needs(block_size)?)?;
+        let blocks = Blocks::allot(&self.tree, geometry.data.start.0, block_size)?;
+        blank(device)?;
+        self.write_contents(device, &geometry, &blocks, progress)?;
+        progress.check()?;
+        let identity = Identity {
+            hfsx: self.options.case_sensitive,
+            created: self.style.volume_date(),
+            identifier: self.options.identifier,
+        };
+        header::write(device, &geometry, &header::header(&geometry, &self.objects, identity))?;
+        Ok(Built {
+            len: info.len,
+            block_size,
+            files: self.objects.files,
+            folders: self.objects.folders,
+            free: u64::from(geometry.free_blocks()) * u64::from(block_size),
+        })
+    }
+
+    fn needs(&self, block_size: u32) -> Result<Needs> {
+        Ok(Needs {
+            catalog_nodes: self.catalog_nodes,
+            attribute_nodes: self.attribute_nodes,
+            data_blocks: forks::blocks_of(&self.tree, block_size),
+        })
+    }
+
+    fn catalog<'a>(&'a self, blocks: &'a Blocks) -> Catalog<'a> {
+        Catalog { tree: &self.tree, objects: &self.objects, blocks, style: self.style }
+    }
+
+    /// Everything but the headers: contents by all threads but one, trees and bitmap by this one, which then helps.
+    fn write_contents(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        blocks: &Blocks,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let Range { start, end } = blocks.range();
+        progress.stage("write", self.content_len().min(end - start));
+        let filling = Filling::new(&self.tree, blocks, device, progress);
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| filling.work());
+            }
+            match self.write_metadata(device, geometry, blocks) {
+                Ok(()) => filling.work(),
+                Err(error) => filling.fail(error),
+            }
+        });
+        filling.finish()
+    }
+
+    fn write_metadata(&self, device: &dyn BlockDevice, geometry: &Geometry, blocks: &Blocks) -> Result<()> {
+        let offset = |extent: Extent| extent.start.offset(geometry.block_size);
+        let writer = |place: &TreePlace, max_key_length, attributes, key_compare_type| {
+            let TreePlace { extent, node_size, total_nodes, clump } = *place;
+            let kind = TreeKind { node_size, max_key_length, attributes, key_compare_type, total_nodes, clump };
+            Writer::new(kind, Output::new(device, offset(extent)))
+        };
+        let compare = if self.options.case_sensitive { KEY_COMPARE_BINARY } else { KEY_COMPARE_FOLD };
+        let mut catalog = writer(&geometry.catalog, CATALOG_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS, compare)?;
+        self.catalog(blocks).emit(&mut |key, data| catalog.add(key, data))?;
+        catalog.finish()?;
+        let mut attributes = writer(&geometry.attributes, ATTRIBUTES_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS, 0)?;
+        attributes::emit(&self.tree, &self.objects, blocks, &mut |key, data| attributes.add(key, data))?;
+        attributes.finish()?;
+        writer(&geometry.extents, EXTENTS_KEY_LENGTH, 0, 0)?.finish()?;
+        bitmap::write(&mut Output::new(device, offset(geometry.bitmap)), &geometry.used())
+    }
+}
+
+/// Enough to keep a disk busy; each has a buffer of its own.
+const MOST_THREADS: usize = 4;
+
+/// Makes every byte of the device zero, as cheaply as it can; a new one is so already.
+fn blank(device: &dyn BlockDevice) -> Result<()> {
+    let info = device.info();
+    debug_assert_eq!(info.access, Access::ReadWrite);
+    for extent in device.extents(0..info.len) {
+        if extent?.1 != ExtentKind::Data {
+            continue;
+        }
+        // Whatever was there ceases to be a volume before a part of it is gone.
+        device.write_at(HEADER_OFFSET, &[0; 512])?;
+        device.write_at(info.len - HEADER_OFFSET, &[0; 512])?;
+        device.flush()?;
+        return device.discard(0..info.len, Leave::Zeros);
+    }
+    Ok(())
+}

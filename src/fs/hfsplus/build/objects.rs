@@ -1,0 +1,301 @@
+//! Numbers, names and order of everything on a volume to be built: what does not depend on the volume's size.
+
+use std::collections::BTreeMap;
+
+use zerocopy::big_endian::U16;
+
+use crate::fs::hfsplus::layout::Cnid;
+use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
+use crate::fs::source::{SourceKind, SourceNode, Tree};
+use crate::{Error, Kind, Result};
+
+pub(super) const LAYER: &str = "hfs+ builder";
+/// The most hard links that macOS allows.
+const MAX_LINKS: usize = 32767;
+
+/// The folder of hard-linked files, as programs would see its name.
+pub(super) const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
+/// The folder of hard-linked folders. Never built here, and its name is taken all the same.
+const PRIVATE_FOLDER_OF_FOLDERS: &str = ".HFS+ Private Directory Data\r";
+
+/// The objects of a tree: numbered in its order, sorted as the catalog sorts them.
+#[derive(Debug)]
+pub(super) struct Objects {
+    names: Names,
+    /// By node. Of a file with hard links: of the file proper; its first name has the number after that.
+    cnids: Vec<Cnid>,
+    /// The children of node 0, sorted, then those of node 1, ...
+    children: Vec<u32>,
+    /// By node: where in `children` its own begin.
+    first_child: Vec<u32>,
+    /// The other names of each file with hard links.
+    links: BTreeMap<u32, Vec<u32>>,
+    /// The private folder, and how many of the root's children are before it.
+    pub(super) private_folder: Option<(Cnid, usize)>,
+    pub(super) private_name: Vec<U16>,
+    pub(super) next_cnid: Cnid,
+    /// File records, those of hard links and of the files proper included.
+    pub(super) files: u32,
+    /// Folder records without the root.
+    pub(super) folders: u32,
+}
+
+impl Objects {
+    /// Numbers and sorts `tree`. Refuses what a volume with names in this `order` cannot hold.
+    pub(super) fn new(tree: &Tree, volume_name: &str, order: NameOrder) -> Result<Self> {
+        check(tree)?;
+        let names = Names::new(tree, volume_name)?;
+        let links = links(tree)?;
+        let (children, first_child) = by_parent(tree);
+        let mut objects = Self {
+            names,
+            cnids: Vec::with_capacity(tree.nodes.len()),
+            children,
+            first_child,
+            links,
+            private_folder: None,
+            private_name: Vec::new(),
+            next_cnid: Cnid::FIRST_USER,
+            files: 0,
+            folders: 0,
+        };
+        objects.number(tree)?;
+        objects.sort(tree, order)?;
+        Ok(objects)
+    }
+
+    /// The name of a node as it lies on disk; of the root, that of the volume.
+    pub(super) fn name(&self, node: u32) -> &[U16] {
+        self.names.get(node)
+    }
+
+    /// The number of the object itself: for every name of a hard-linked file that of the file proper.
+    pub(super) fn cnid(&self, node: u32) -> Cnid {
+        self.cnids[node as usize]
+    }
+
+    /// The children of a folder as the catalog sorts them.
+    pub(super) fn children(&self, folder: u32) -> &[u32] {
+        let folder = folder as usize;
+        &self.children[self.first_child[folder] as usize..self.first_child[folder + 1] as usize]
+    }
+
+    /// Whether hard links have been asked for at all.
+    pub(super) fn links(&self) -> &BTreeMap<u32, Vec<u32>> {
+        &self.links
+    }
+
+    /// All names of a file with hard links, in the order of their numbers; `None` for a file with one name.
+    pub(super) fn chain(&self, first: u32) -> Option<impl Iterator<Item = u32> + '_> {
+        let others = self.links.get(&first)?;
+        Some(std::iter::once(first).chain(others.iter().copied()))
+    }
+
+    /// The number of the record that makes `node` a name of a file with hard links.
+    pub(super) fn link_cnid(&self, node: u32) -> Cnid {
+        let cnid = self.cnids[node as usize];
+        if self.links.contains_key(&node) { Cnid(cnid.0 + 1) } else { cnid }
+    }
+
+    fn number(&mut self, tree: &Tree) -> Result<()> {
+        let mut next = u64::from(Cnid::FIRST_USER.0);
+        let mut take = |count: u64| {
+            let cnid = next;
+            next += count;
+            // The last numbers are kept free: the next number must be one, too.
+            match u32::try_from(next) {
+                Ok(below) if below < u32::MAX - 16 => Ok(Cnid(cnid as u32)),
+                _ => Err(Error::new(Kind::Limit, LAYER, "more files and folders than a volume has numbers for")),
+            }
+        };
+        if !self.links.is_empty() {
+            self.private_folder = Some((take(1)?, 0));
+            self.folders += 1;
+        }
+        self.cnids.push(Cnid::ROOT);
+        for (node, source) in (1..).zip(&tree.nodes[1..]) {
+            let linked = self.links.contains_key(&node);
+            self.cnids.push(take(if linked { 2 } else { 1 })?);
+            match source.kind {
+                SourceKind::Folder => self.folders += 1,
+                _ => self.files += if linked { 2 } else { 1 },
+            }
+        }
+        self.next_cnid = take(0)?;
+        Ok(())
+    }
+
+    fn sort(&mut self, tree: &Tree, order: NameOrder) -> Result<()> {
+        let mut keys = Vec::new();
+        let mut places: Vec<(std::ops::Range<usize>, u32)> = Vec::new();
+        for folder in 0..tree.nodes.len() {
+            let range = self.first_child[folder] as usize..self.first_child[folder + 1] as usize;
+            keys.clear();
+            places.clear();
+            for &child in &self.children[range.clone()] {
+                let start = keys.len();
+                order.sort_key(self.names.get(child), &mut keys);
+                if start == keys.len() {
+                    let message = "its name is only of characters that the volume ignores";
+                    return Err(Error::unsupported(LAYER, message).named(path(tree, child)));
+                }
+                places.push((start..keys.len(), child));
+            }
+            places.sort_by(|(a, _), (b, _)| keys[a.clone()].cmp(&keys[b.clone()]));
+            if let Some(same) = places.windows(2).find(|two| keys[two[0].0.clone()] == keys[two[1].0.clone()]) {
+                return Err(collision(tree, same[0].1, same[1].1, order));
+            }
+            if folder == 0 {
+                let sorted: Vec<&[u8]> = places.iter().map(|(place, _)| &keys[place.clone()]).collect();
+                self.place_private_folder(&sorted, order)?;
+            }
+            for (slot, (_, child)) in self.children[range].iter_mut().zip(&places) {
+                *slot = *child;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the private folder's place among the sorted keys of the root's children, where nobody else may have its name.
+    fn place_private_folder(&mut self, sorted: &[&[u8]], order: NameOrder) -> Result<()> {
+        for reserved in [PRIVATE_FOLDER_OF_FOLDERS, PRIVATE_FOLDER] {
+            self.private_name.clear();
+            encode_name(reserved, &mut self.private_name)?;
+            let mut key = Vec::new();
+            order.sort_key(&self.private_name, &mut key);
+            match sorted.binary_search(&key.as_slice()) {
+                Ok(_) => {
+                    let message = "the volume needs this name of its root folder for itself";
+                    return Err(Error::unsupported(LAYER, message).named(reserved));
+                }
+                Err(before) => {
+                    if let Some((_, place)) = &mut self.private_folder {
+                        *place = before;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All names one after another.
+#[derive(Debug)]
+struct Names {
+    units: Vec<U16>,
+    /// By node: where its name ends.
+    ends: Vec<usize>,
+}
+
+impl Names {
+    fn new(tree: &Tree, volume_name: &str) -> Result<Self> {
+        let mut names = Self { units: Vec::new(), ends: Vec::with_capacity(tree.nodes.len()) };
+        encode_name(volume_name, &mut names.units)?;
+        names.ends.push(names.units.len());
+        for (node, source) in (1..).zip(&tree.nodes[1..]) {
+            encode_name(&source.name, &mut names.units).map_err(|error| error.named(path(tree, node)))?;
+            names.ends.push(names.units.len());
+        }
+        Ok(names)
+    }
+
+    fn get(&self, node: u32) -> &[U16] {
+        let node = node as usize;
+        let start = if node == 0 { 0 } else { self.ends[node - 1] };
+        &self.units[start..self.ends[node]]
+    }
+}
+
+/// Refuses trees that break the rules of [`Tree`].
+fn check(tree: &Tree) -> Result<()> {
+    let nodes = &tree.nodes;
+    let wrong = |message| Err(Error::new(Kind::Invalid, LAYER, message));
+    if nodes.first().is_none_or(|root| root.kind != SourceKind::Folder) || u32::try_from(nodes.len()).is_err() {
+        return wrong("a tree begins with its root folder");
+    }
+    for (index, node) in nodes.iter().enumerate().skip(1) {
+        let parent = nodes[..index].get(node.parent as usize);
+        if parent.is_none_or(|parent| parent.kind != SourceKind::Folder) {
+            return wrong("a node's parent is a folder before it");
+        }
+        if let SourceKind::HardLink(target) = node.kind {
+            let target = nodes[..index].get(target as usize);
+            if target.is_none_or(|target| matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))) {
+                return wrong("a hard link leads to a node before it that is neither a folder nor a hard link");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The node whose contents and attributes `node` shows: itself, or what it is a hard link to.
+pub(super) fn resolve(tree: &Tree, node: u32) -> (u32, &SourceNode) {
+    let source = &tree.nodes[node as usize];
+    match source.kind {
+        SourceKind::HardLink(target) => (target, &tree.nodes[target as usize]),
+        _ => (node, source),
+    }
+}
+
+/// The further names of each file that has several. Like macOS, this knows hard links of files proper only; a further
+/// name of a symbolic link or a device becomes one more of its kind.
+fn links(tree: &Tree) -> Result<BTreeMap<u32, Vec<u32>>> {
+    let mut links = BTreeMap::<u32, Vec<u32>>::new();
+    for (node, source) in (0..).zip(&tree.nodes) {
+        if let SourceKind::HardLink(target) = source.kind
+            && is_file(tree, target)
+        {
+            let others = links.entry(target).or_default();
+            others.push(node);
+            if others.len() >= MAX_LINKS {
+                let message = format!("more than {MAX_LINKS} hard links");
+                return Err(Error::new(Kind::Limit, LAYER, message).named(path(tree, target)));
+            }
+        }
+    }
+    Ok(links)
+}
+
+fn is_file(tree: &Tree, node: u32) -> bool {
+    matches!(tree.nodes[node as usize].kind, SourceKind::File(_))
+}
+
+/// The nodes but the root in the order of their parents, and where each parent's begin.
+fn by_parent(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
+    let mut first = vec![0; tree.nodes.len() + 1];
+    for node in &tree.nodes[1..] {
+        first[node.parent as usize + 1] += 1;
+    }
+    for folder in 0..tree.nodes.len() {
+        first[folder + 1] += first[folder];
+    }
+    let mut next = first.clone();
+    let mut children = vec![0; tree.nodes.len() - 1];
+    for (index, node) in (1..).zip(&tree.nodes[1..]) {
+        let place = &mut next[node.parent as usize];
+        children[*place as usize] = index;
+        *place += 1;
+    }
+    (children, first)
+}
+
+/// The path of a node within the tree, for people.
+pub(super) fn path(tree: &Tree, mut node: u32) -> String {
+    let mut names = Vec::new();
+    while node != 0 {
+        let source = &tree.nodes[node as usize];
+        names.push(&*source.name);
+        node = source.parent;
+    }
+    names.reverse();
+    format!("/{}", names.join("/"))
+}
+
+fn collision(tree: &Tree, a: u32, b: u32, order: NameOrder) -> Error {
+    let why = match order {
+        NameOrder::Folding => "case and composition do not count there; a case-sensitive volume tells some such names apart",
+        NameOrder::Binary => "composition does not count there",
+    };
+    let message = format!("has the same name on the volume as {} ({why})", path(tree, b));
+    Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
+}

@@ -1,0 +1,143 @@
+//! Bytes one after another to a device whose every byte is zero, in large writes.
+
+use crate::Result;
+use crate::device::BlockDevice;
+
+/// Large enough that a call costs nothing beside the copy, small enough to stay in the processor's cache.
+pub(super) const BUFFER: usize = 1 << 20;
+/// What is looked at in one go for zeros, which need not be written.
+const PIECE: usize = 64 << 10;
+
+/// Appends to a device, from some position on.
+#[derive(Debug)]
+pub(super) struct Output<'a> {
+    device: &'a dyn BlockDevice,
+    buffer: Vec<u8>,
+    /// Where the buffer's first byte belongs.
+    start: u64,
+    filled: usize,
+}
+
+impl<'a> Output<'a> {
+    /// The next byte goes to `position`.
+    pub(super) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
+        Self { device, buffer: vec![0; BUFFER], start: position, filled: 0 }
+    }
+
+    /// Where the next byte goes.
+    pub(super) fn position(&self) -> u64 {
+        self.start + self.filled as u64
+    }
+
+    /// The next byte goes to `position`; what lies between stays zero.
+    pub(super) fn seek(&mut self, position: u64) -> Result<()> {
+        if position != self.position() {
+            self.flush()?;
+            self.start = position;
+        }
+        Ok(())
+    }
+
+    /// Bytes until the next write. Writes end at multiples of the buffer, wherever the first one begins.
+    pub(super) fn room(&self) -> usize {
+        BUFFER - (self.start % BUFFER as u64) as usize - self.filled
+    }
+
+    /// Appends `length` bytes, not more than [`room`](Self::room), that `fill` puts in place.
+    pub(super) fn append_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        fill(&mut self.buffer[self.filled..self.filled + length])?;
+        self.filled += length;
+        if self.room() == 0 { self.flush() } else { Ok(()) }
+    }
+
+    /// Appends `bytes`.
+    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(self.room()));
+            self.append_with(now.len(), |place| {
+                place.copy_from_slice(now);
+                Ok(())
+            })?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Appends zeros up to `position`, which is not behind.
+    pub(super) fn pad_to(&mut self, position: u64) -> Result<()> {
+        while self.position() < position {
+            let length = self.room().min((position - self.position()).try_into().unwrap_or(usize::MAX));
+            self.append_with(length, |place| {
+                place.fill(0);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is buffered, but for long runs of zeros.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let filled = &self.buffer[..self.filled];
+        let mut from = 0;
+        for (number, piece) in filled.chunks(PIECE).enumerate() {
+            if is_zero(piece) {
+                let at = number * PIECE;
+                self.write(from, at)?;
+                from = at + piece.len();
+            }
+        }
+        self.write(from, filled.len())?;
+        self.start += self.filled as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    fn write(&self, from: usize, to: usize) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        self.device.write_at(self.start + from as u64, &self.buffer[from..to])
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(256).all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDeviceExt, Memory};
+
+    #[test]
+    fn bytes_land_where_they_belong() {
+        let device = Memory::zeros(3 * BUFFER);
+        let mut out = Output::new(&device, 700);
+        let bytes: Vec<u8> = (0..BUFFER + 5000).map(|n| (n % 251) as u8).collect();
+        out.append(&bytes[..10]).unwrap();
+        out.append(&bytes[10..]).unwrap();
+        assert_eq!(out.position(), 700 + bytes.len() as u64);
+        out.pad_to(2 * BUFFER as u64 + 3).unwrap();
+        out.append(b"end").unwrap();
+        out.seek(5).unwrap();
+        out.append(b"begin").unwrap();
+        out.flush().unwrap();
+        assert_eq!(device.read_vec(700, bytes.len()).unwrap(), bytes);
+        assert_eq!(&device.read_array::<8>(2 * BUFFER as u64).unwrap(), b"\0\0\0end\0\0");
+        assert_eq!(&device.read_array::<7>(4).unwrap(), b"\0begin\0");
+    }
+
+    #[test]
+    fn zeros_are_not_written() {
+        let device = Memory::from(vec![0xAA; 2 * BUFFER]);
+        let mut out = Output::new(&device, 0);
+        out.pad_to(3 * PIECE as u64 + 7).unwrap();
+        out.append(b"x").unwrap();
+        out.pad_to(BUFFER as u64 + 99).unwrap();
+        out.flush().unwrap();
+        let written = device.to_vec();
+        let at = 3 * PIECE;
+        assert!(written[..at].iter().chain(&written[at + PIECE..]).all(|byte| *byte == 0xAA));
+        assert!(written[at..at + PIECE].iter().enumerate().all(|(place, byte)| *byte == if place == 7 { b'x' } else { 0 }));
+    }
+}

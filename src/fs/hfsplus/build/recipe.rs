@@ -1,0 +1,117 @@
+//! How large Apple's formatter makes things (`docs/formats/hfsplus.md` §11).
+
+/// The least that holds a volume's structures; Apple's formatter refuses less too.
+pub(super) const MIN_VOLUME_LEN: u64 = 512 << 10;
+/// Nodes of the extents-overflow tree.
+pub(super) const EXTENTS_NODE_SIZE: u16 = 4096;
+/// Nodes of the attributes tree. The kernel of Linux and macOS's inline limit count on this size.
+pub(super) const ATTRIBUTES_NODE_SIZE: u16 = 8192;
+
+const GIB: u64 = 1 << 30;
+/// The gap that is left behind the attributes and the catalog tree, in clumps of the tree.
+pub(super) const GAP_CLUMPS: u64 = 10;
+/// Smaller volumes have no gaps.
+pub(super) const MIN_LEN_FOR_GAPS: u64 = 2 << 20;
+
+/// The allocation block of a volume of `len` bytes whose maker has no wish.
+pub(super) fn block_size(len: u64) -> u32 {
+    let significant_bits = u64::BITS - len.leading_zeros();
+    match significant_bits.saturating_sub(41) {
+        0 => 4096,
+        // 8 KiB serve two powers of two, each larger size one.
+        n => 8192 << n.saturating_sub(2).min(18),
+    }
+}
+
+/// The nodes of the catalog.
+pub(super) fn catalog_node_size(len: u64, block_size: u32) -> u16 {
+    if block_size < 4096 || len < GIB { 4096 } else { 8192 }
+}
+
+/// One of the volume's trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tree {
+    Attributes,
+    Catalog,
+    Extents,
+}
+
+/// MiB of a tree by the size of the volume, from 1 GiB on, each row for twice the size: attributes, catalog, extents.
+const CLUMPS: [(u32, u32, u32); 15] = [
+    (4, 4, 4),
+    (6, 6, 4),
+    (8, 8, 4),
+    (11, 11, 5),
+    (64, 32, 5),
+    (84, 49, 6),
+    (111, 74, 7),
+    (147, 111, 8),
+    (194, 169, 9),
+    (256, 256, 11),
+    (294, 294, 14),
+    (338, 338, 16),
+    (388, 388, 20),
+    (446, 446, 25),
+    (512, 512, 32),
+];
+
+/// Bytes that a tree begins with and grows by, a multiple of its nodes and of the volume's blocks.
+pub(super) fn clump(tree: Tree, len: u64, node_size: u16, block_size: u32) -> u32 {
+    let wished = if len < GIB {
+        // Below 1 GiB this fits in 23 bits.
+        ((len / 512 * 4) as u32).max(8 * u32::from(node_size))
+    } else {
+        let row = (u64::BITS - (len / (2 * GIB)).leading_zeros()).min(14) as usize;
+        let (attributes, catalog, extents) = CLUMPS[row];
+        let mebibytes = match tree {
+            Tree::Attributes => attributes,
+            Tree::Catalog => catalog,
+            Tree::Extents => extents,
+        };
+        mebibytes << 20
+    };
+    let grain = u32::from(node_size).max(block_size);
+    (wished / grain).max(1) * grain
+}
+
+/// Bytes that files grow by.
+pub(super) fn file_clump(block_size: u32) -> u32 {
+    if block_size <= 4096 { 16 * block_size } else { block_size.max(65536) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIB: u64 = 1 << 40;
+
+    #[test]
+    fn blocks_grow_with_the_volume() {
+        let sizes = [(1, 4096), (TIB, 4096), (2 * TIB - 1, 4096), (2 * TIB, 8192), (8 * TIB - 1, 8192), (8 * TIB, 16384)];
+        for (len, expected) in sizes {
+            assert_eq!(block_size(len), expected, "{len}");
+        }
+        assert_eq!(block_size(16 * TIB), 32768);
+        assert_eq!(block_size(1 << 60), 2 << 30);
+    }
+
+    #[test]
+    fn clumps_are_those_of_volumes_made_by_macos() {
+        let mib = 1 << 20;
+        assert_eq!(clump(Tree::Extents, mib, 4096, 4096), 32768);
+        assert_eq!(clump(Tree::Catalog, mib, 4096, 4096), 32768);
+        assert_eq!(clump(Tree::Attributes, mib, 8192, 4096), 65536);
+        assert_eq!(clump(Tree::Extents, 5 * mib, 4096, 4096), 40960);
+        assert_eq!(clump(Tree::Attributes, 5 * mib, 8192, 4096), 65536);
+        assert_eq!(clump(Tree::Catalog, GIB, 8192, 4096), 4 << 20);
+        assert_eq!(clump(Tree::Catalog, 2 * GIB, 8192, 4096), 6 << 20);
+        assert_eq!(clump(Tree::Attributes, 16 * GIB, 8192, 4096), 64 << 20);
+        assert_eq!(clump(Tree::Extents, 512 * TIB, 4096, 1 << 20), 32 << 20);
+    }
+
+    #[test]
+    fn a_clump_is_whole_in_nodes_and_blocks() {
+        assert_eq!(clump(Tree::Extents, 1 << 20, 4096, 65536), 65536);
+        assert_eq!(clump(Tree::Catalog, 3_333_333, 4096, 512) % 4096, 0);
+    }
+}

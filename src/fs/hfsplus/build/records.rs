@@ -1,0 +1,218 @@
+//! Catalog records made from nodes.
+
+use zerocopy::FromBytes;
+
+use super::forks::{self, Blocks, FINDER_INFO, Part};
+use crate::fs::hfsplus::layout::{
+    AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FILE_LINK_TYPE, FileInfoRaw, FileRaw, FolderInfoRaw, FolderRaw,
+    SYMLINK_TYPE, finder_flags, mac_date, record_flags, record_type,
+};
+use crate::fs::source::{SourceKind, SourceNode, Stream};
+use crate::fs::{FileKind, Timestamp, UF_HIDDEN};
+
+/// Holds the volume's access lists; has a flag of its own.
+const SECURITY: &str = "com.apple.system.Security";
+/// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for the root.
+const ENCODING_UNICODE: u32 = 126;
+/// The BSD flag of the private folder and of hard links: nobody changes them but the kernel.
+const UF_IMMUTABLE: u8 = 0x02;
+
+/// What all records of a volume have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Style {
+    /// When the volume was made: the date of the root folder, by which macOS knows hard links.
+    pub(super) created: Timestamp,
+    /// No date is later.
+    pub(super) latest: Option<Timestamp>,
+    /// Folders tell how many folders are in them.
+    pub(super) hfsx: bool,
+}
+
+impl Style {
+    fn date(&self, moment: Timestamp) -> u32 {
+        let moment = self.latest.map_or(moment, |latest| moment.min(latest));
+        // Of dates before 1970, macOS makes 1970 and Linux a time to come.
+        mac_date(moment.max(Timestamp::from_seconds(0)))
+    }
+
+    fn dates(&self, source: &SourceNode) -> DatesRaw {
+        DatesRaw {
+            create: self.date(source.created.unwrap_or(source.modified)).into(),
+            content_mod: self.date(source.modified).into(),
+            attribute_mod: self.date(source.changed.unwrap_or(source.modified)).into(),
+            access: self.date(source.accessed.unwrap_or(source.modified)).into(),
+            backup: 0.into(),
+        }
+    }
+
+    /// The Finder's second half with the date on which the object came to its folder, as macOS sets it.
+    fn added(&self, info: ExtendedInfoRaw) -> ExtendedInfoRaw {
+        let created = self.latest.map_or(self.created, |latest| self.created.min(latest));
+        let date_added = u32::try_from(created.seconds.max(0)).unwrap_or(u32::MAX);
+        // The rest of what macOS counts for itself begins anew.
+        ExtendedInfoRaw { document_id: 0.into(), date_added: date_added.into(), write_generation: 0.into(), ..info }
+    }
+
+    fn own_dates(&self) -> DatesRaw {
+        let created = self.date(self.created).into();
+        DatesRaw { create: created, content_mod: created, attribute_mod: created, access: created, backup: 0.into() }
+    }
+
+    /// The date of the volume itself.
+    pub(super) fn volume_date(&self) -> u32 {
+        self.date(self.created)
+    }
+
+    /// The record of a folder with `valence` entries, of which `folders` are folders.
+    pub(super) fn folder(&self, source: &SourceNode, cnid: Cnid, valence: u32, folders: u32) -> FolderRaw {
+        let (user_info, finder_info) = finder_info::<FolderInfoRaw>(source);
+        let mut flags = record_flags::HAS_DATE_ADDED | attribute_flags(source);
+        if self.hfsx {
+            flags |= record_flags::HAS_FOLDER_COUNT;
+        }
+        let mut record = FolderRaw {
+            record_type: record_type::FOLDER.into(),
+            flags: flags.into(),
+            valence: valence.into(),
+            folder_id: cnid.0.into(),
+            dates: self.dates(source),
+            bsd: bsd(source, 1),
+            user_info,
+            finder_info: self.added(finder_info),
+            text_encoding: 0.into(),
+            folder_count: if self.hfsx { folders } else { 0 }.into(),
+        };
+        if cnid == Cnid::ROOT {
+            record.dates.create = self.volume_date().into();
+            record.bsd.special = 0.into();
+            record.text_encoding = ENCODING_UNICODE.into();
+        }
+        if source.flags & UF_HIDDEN != 0 {
+            record.user_info.finder_flags = (record.user_info.finder_flags.get() | finder_flags::INVISIBLE).into();
+        }
+        record
+    }
+
+    /// The record of anything else, whose body begins at block `first`.
+    pub(super) fn file(&self, source: &SourceNode, cnid: Cnid, blocks: &Blocks, first: AllocBlock) -> FileRaw {
+        let (mut user_info, mut finder_info) = finder_info::<FileInfoRaw>(source);
+        let mut flags = record_flags::THREAD_EXISTS | attribute_flags(source);
+        if matches!(source.kind, SourceKind::Symlink(_)) {
+            (user_info.file_type, user_info.creator) = SYMLINK_TYPE;
+        } else {
+            flags |= record_flags::HAS_DATE_ADDED;
+            finder_info = self.added(finder_info);
+        }
+        if source.flags & UF_HIDDEN != 0 {
+            user_info.finder_flags = (user_info.finder_flags.get() | finder_flags::INVISIBLE).into();
+        }
+        let special = match source.kind {
+            SourceKind::Special(_, device) => device,
+            _ => 1,
+        };
+        FileRaw {
+            record_type: record_type::FILE.into(),
+            flags: flags.into(),
+            first_link: 0.into(),
+            file_id: cnid.0.into(),
+            dates: self.dates(source),
+            bsd: bsd(source, special),
+            user_info,
+            finder_info,
+            text_encoding: 0.into(),
+            reserved2: 0.into(),
+            data_fork: blocks.fork(source, first, Part::Data),
+            resource_fork: blocks.fork(source, first, Part::Resource),
+        }
+    }
+
+    /// A name of the hard-linked file `target`, between the links `previous` and `next`.
+    pub(super) fn link(&self, cnid: Cnid, target: Cnid, previous: Option<Cnid>, next: Option<Cnid>) -> FileRaw {
+        let number = |cnid: Option<Cnid>| cnid.map_or(0, |cnid| cnid.0);
+        let (file_type, creator) = FILE_LINK_TYPE;
+        FileRaw {
+            record_type: record_type::FILE.into(),
+            flags: (record_flags::THREAD_EXISTS | record_flags::HAS_LINK_CHAIN).into(),
+            file_id: cnid.0.into(),
+            dates: self.own_dates(),
+            bsd: BsdInfoRaw {
+                owner_id: number(previous).into(),
+                group_id: number(next).into(),
+                admin_flags: 0,
+                owner_flags: UF_IMMUTABLE,
+                file_mode: (S_IFREG | 0o444).into(),
+                special: target.0.into(),
+            },
+            user_info: FileInfoRaw { file_type, creator, finder_flags: finder_flags::INITED.into(), ..Default::default() },
+            text_encoding: ENCODING_UNICODE.into(),
+            ..Default::default()
+        }
+    }
+
+    /// The private folder with `valence` hard-linked files in it.
+    pub(super) fn private_folder(&self, cnid: Cnid, valence: u32) -> FolderRaw {
+        FolderRaw {
+            record_type: record_type::FOLDER.into(),
+            flags: record_flags::HAS_FOLDER_COUNT.into(),
+            valence: valence.into(),
+            folder_id: cnid.0.into(),
+            dates: self.own_dates(),
+            bsd: BsdInfoRaw { owner_flags: UF_IMMUTABLE, file_mode: S_IFDIR.into(), special: 1.into(), ..Default::default() },
+            user_info: FolderInfoRaw {
+                finder_flags: (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into(),
+                // Out of sight on any screen.
+                location: [0x4000.into(), 0x4000.into()],
+                ..Default::default()
+            },
+            ..Default::default()
+        }
+    }
+}
+
+const S_IFDIR: u16 = 0o040_000;
+const S_IFREG: u16 = 0o100_000;
+
+fn mode(source: &SourceNode) -> u16 {
+    let kind = match source.kind {
+        SourceKind::Folder => S_IFDIR,
+        SourceKind::File(_) | SourceKind::HardLink(_) => S_IFREG,
+        SourceKind::Symlink(_) => 0o120_000,
+        SourceKind::Special(FileKind::Fifo, _) => 0o010_000,
+        SourceKind::Special(FileKind::Socket, _) => 0o140_000,
+        SourceKind::Special(FileKind::CharDevice, _) => 0o020_000,
+        SourceKind::Special(FileKind::BlockDevice, _) => 0o060_000,
+        SourceKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => S_IFREG,
+    };
+    kind | source.mode & 0o7777
+}
+
+fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {
+    let [_, admin_flags, _, owner_flags] = source.flags.to_be_bytes();
+    BsdInfoRaw {
+        owner_id: source.uid.into(),
+        group_id: source.gid.into(),
+        admin_flags,
+        owner_flags,
+        file_mode: mode(source).into(),
+        special: special.into(),
+    }
+}
+
+fn attribute_flags(source: &SourceNode) -> u16 {
+    forks::attributes(source).fold(0, |flags, (_, name, _)| {
+        flags | record_flags::HAS_ATTRIBUTES | if name == SECURITY { record_flags::HAS_SECURITY } else { 0 }
+    })
+}
+
+/// Both halves of the Finder's information, zero where there is none.
+fn finder_info<T: FromBytes + Default>(source: &SourceNode) -> (T, ExtendedInfoRaw) {
+    let found = source.xattrs.iter().find_map(|(name, value)| match value {
+        Stream::Bytes(bytes) if &**name == FINDER_INFO => Some(bytes),
+        _ => None,
+    });
+    let parsed = found.and_then(|bytes| {
+        let (user_info, rest) = T::read_from_prefix(bytes).ok()?;
+        Some((user_info, ExtendedInfoRaw::read_from_prefix(rest).ok()?.0))
+    });
+    parsed.unwrap_or_default()
+}

@@ -1,0 +1,295 @@
+//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level above them, to the root.
+//!
+//! The nodes lie in this order: header, leaves, index levels, map nodes, unused. What [`Shape`] counts before the volume
+//! is laid out, [`Writer`] writes; both are fed the same records.
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U16;
+
+use super::output::Output;
+use crate::Result;
+use crate::fs::hfsplus::layout::{
+    BIG_KEYS, FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, TreeHeaderRaw, header_map_bits, map_node_bits, node_kind,
+};
+
+/// Bytes that a record takes from its node beside itself: its place in the table of offsets.
+const OFFSET_LEN: usize = 2;
+/// Bytes of the child's number in an index record.
+const CHILD_LEN: usize = 4;
+
+/// What a tree of certain records looks like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    node_size: usize,
+    /// Nodes of each closed level, leaves first.
+    levels: Vec<u32>,
+    /// Lengths of the first keys of the nodes of the level that is being filled.
+    first_keys: Vec<u16>,
+    room: usize,
+}
+
+impl Shape {
+    /// No records yet.
+    pub(super) fn new(node_size: u16) -> Self {
+        Self { node_size: node_size.into(), levels: Vec::new(), first_keys: Vec::new(), room: 0 }
+    }
+
+    /// One more record, after all before.
+    pub(super) fn add(&mut self, key: &[u8], data: &[u8]) {
+        self.place(key.len(), data.len());
+    }
+
+    fn place(&mut self, key: usize, data: usize) {
+        let taken = even(key + data) + OFFSET_LEN;
+        if self.room < taken {
+            self.first_keys.push(key as u16); // a key is shorter than a node
+            self.room = node_room(self.node_size);
+        }
+        self.room -= taken;
+    }
+
+    /// The nodes that the records added so far need, header and index nodes included and map nodes not.
+    pub(super) fn nodes(mut self) -> u32 {
+        while !self.first_keys.is_empty() {
+            let keys = std::mem::take(&mut self.first_keys);
+            self.levels.push(keys.len() as u32);
+            self.room = 0;
+            if keys.len() > 1 {
+                keys.into_iter().for_each(|key| self.place(key.into(), CHILD_LEN));
+            }
+        }
+        1 + self.levels.iter().sum::<u32>()
+    }
+}
+
+/// The room for records and their offsets in an empty node; the offset of the free space is always there.
+fn node_room(node_size: usize) -> usize {
+    node_size - usize::from(FIRST_RECORD) - OFFSET_LEN
+}
+
+fn even(length: usize) -> usize {
+    length.next_multiple_of(2)
+}
+
+/// The map nodes of a tree of `total` nodes.
+pub(super) fn map_nodes(node_size: u16, total: u32) -> u32 {
+    total.saturating_sub(header_map_bits(node_size)).div_ceil(map_node_bits(node_size))
+}
+
+/// What a tree's header says beside its shape.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TreeKind {
+    pub(super) node_size: u16,
+    pub(super) max_key_length: u16,
+    /// `VARIABLE_INDEX_KEYS` or 0.
+    pub(super) attributes: u32,
+    pub(super) key_compare_type: u8,
+    pub(super) total_nodes: u32,
+    pub(super) clump: u32,
+}
+
+/// Writes a tree, record after record in the order of their keys.
+#[derive(Debug)]
+pub(super) struct Writer<'a> {
+    kind: TreeKind,
+    out: Output<'a>,
+    node: Node,
+    /// The number of the node that is being filled.
+    at: u32,
+    /// The first keys of the nodes of this level, and their ends.
+    first_keys: Vec<u8>,
+    key_ends: Vec<usize>,
+    leaf_records: u32,
+    base: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// A tree whose file begins where `out` is.
+    pub(super) fn new(kind: TreeKind, mut out: Output<'a>) -> Result<Self> {
+        let base = out.position();
+        out.seek(base + u64::from(kind.node_size))?;
+        let node = Node::new(kind.node_size, node_kind::LEAF, 1);
+        Ok(Self { kind, out, node, at: 1, first_keys: Vec::new(), key_ends: Vec::new(), leaf_records: 0, base })
+    }
+
+    /// Appends a leaf record.
+    pub(super) fn add(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
+        self.leaf_records += 1;
+        self.place(key, data)
+    }
+
+    fn place(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
+        if !self.node.fits(key.len() + data.len()) {
+            self.node.forward = self.at + 1;
+            self.close()?;
+            self.node.backward = self.at - 1;
+        }
+        if self.node.is_empty() {
+            self.first_keys.extend_from_slice(key);
+            self.key_ends.push(self.first_keys.len());
+        }
+        self.node.push(key, data);
+        Ok(())
+    }
+
+    /// Writes the node that is being filled and begins the next one.
+    fn close(&mut self) -> Result<()> {
+        self.out.append(self.node.finish())?;
+        self.node.clear();
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Closes the leaves, writes the levels above them, the map and at last the header. Returns the free nodes.
+    pub(super) fn finish(mut self) -> Result<u32> {
+        let (mut depth, mut root, mut last_leaf) = (0, 0, 0);
+        while !self.key_ends.is_empty() {
+            root = self.at;
+            if depth == 0 {
+                last_leaf = root;
+            }
+            depth += 1;
+            self.close()?;
+            self.raise()?;
+        }
+        let maps = map_nodes(self.kind.node_size, self.kind.total_nodes);
+        let (first_map, used) = (self.at, self.at + maps);
+        let free = self.kind.total_nodes - used;
+        for map in 0..maps {
+            let next = if map + 1 < maps { first_map + map + 1 } else { 0 };
+            self.out.append(&map_node(&self.kind, map, next, used))?;
+        }
+        let header = TreeHeaderRaw {
+            tree_depth: depth.into(),
+            root_node: root.into(),
+            leaf_records: self.leaf_records.into(),
+            first_leaf_node: u32::from(depth > 0).into(),
+            last_leaf_node: last_leaf.into(),
+            node_size: self.kind.node_size.into(),
+            max_key_length: self.kind.max_key_length.into(),
+            total_nodes: self.kind.total_nodes.into(),
+            free_nodes: free.into(),
+            reserved1: 0.into(),
+            clump_size: self.kind.clump.into(),
+            tree_type: 0,
+            key_compare_type: self.kind.key_compare_type,
+            attributes: (BIG_KEYS | self.kind.attributes).into(),
+            reserved3: [0; 64],
+        };
+        let first_map = if maps > 0 { first_map } else { 0 };
+        self.out.seek(self.base)?;
+        self.out.append(&header_node(&header, first_map, used))?;
+        self.out.flush()?;
+        Ok(free)
+    }
+
+    /// Fills the level above the one just closed, if that has more than one node.
+    fn raise(&mut self) -> Result<()> {
+        let keys = std::mem::take(&mut self.first_keys);
+        let ends = std::mem::take(&mut self.key_ends);
+        if ends.len() < 2 {
+            return Ok(());
+        }
+        self.node.raise();
+        let first_child = self.at - ends.len() as u32;
+        let mut start = 0;
+        for (child, end) in (first_child..).zip(ends) {
+            self.place(&keys[start..end], &child.to_be_bytes())?;
+            start = end;
+        }
+        Ok(())
+    }
+}
+
+/// A node that is being filled.
+#[derive(Debug)]
+struct Node {
+    bytes: Vec<u8>,
+    offsets: Vec<U16>,
+    size: usize,
+    forward: u32,
+    backward: u32,
+    kind: i8,
+    height: u8,
+}
+
+impl Node {
+    fn new(size: u16, kind: i8, height: u8) -> Self {
+        let mut node = Self { bytes: Vec::new(), offsets: Vec::new(), size: size.into(), forward: 0, backward: 0, kind, height };
+        node.clear();
+        node
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.resize(FIRST_RECORD.into(), 0);
+        self.offsets.clear();
+        (self.forward, self.backward) = (0, 0);
+    }
+
+    /// Turns to the nodes of the next level.
+    fn raise(&mut self) {
+        self.kind = node_kind::INDEX;
+        self.height += 1;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    fn fits(&self, length: usize) -> bool {
+        self.bytes.len() + even(length) + OFFSET_LEN * (self.offsets.len() + 2) <= self.size
+    }
+
+    fn push(&mut self, key: &[u8], data: &[u8]) {
+        self.offsets.push((self.bytes.len() as u16).into());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(data);
+        self.bytes.resize(even(self.bytes.len()), 0);
+    }
+
+    /// The whole node as it lies on disk.
+    fn finish(&mut self) -> &[u8] {
+        let descriptor = NodeDescriptorRaw {
+            forward_link: self.forward.into(),
+            backward_link: self.backward.into(),
+            kind: self.kind,
+            height: self.height,
+            record_count: (self.offsets.len() as u16).into(),
+            reserved: 0.into(),
+        };
+        self.bytes[..FIRST_RECORD.into()].copy_from_slice(descriptor.as_bytes());
+        self.offsets.push((self.bytes.len() as u16).into());
+        self.bytes.resize(self.size - OFFSET_LEN * self.offsets.len(), 0);
+        self.offsets.reverse();
+        self.bytes.extend_from_slice(self.offsets.as_bytes());
+        &self.bytes
+    }
+}
+
+fn header_node(header: &TreeHeaderRaw, first_map: u32, used: u32) -> Vec<u8> {
+    let size = header.node_size.get();
+    let mut node = Node::new(size, node_kind::HEADER, 0);
+    node.forward = first_map;
+    node.push(header.as_bytes(), &[]);
+    node.push(&[0; (HEADER_MAP_OFFSET - FIRST_RECORD) as usize - size_of::<TreeHeaderRaw>()], &[]);
+    node.push(&map_bits(header_map_bits(size), 0, used), &[]);
+    node.finish().to_vec()
+}
+
+/// Map node `number` of a tree whose first `used` nodes are used.
+fn map_node(kind: &TreeKind, number: u32, next: u32, used: u32) -> Vec<u8> {
+    let bits = map_node_bits(kind.node_size);
+    let first = header_map_bits(kind.node_size) + number * bits;
+    let mut node = Node::new(kind.node_size, node_kind::MAP, 0);
+    node.forward = next;
+    node.push(&map_bits(bits, first, used), &[]);
+    node.finish().to_vec()
+}
+
+/// The bits for nodes `first..first + count`, of which those below `used` are used.
+fn map_bits(count: u32, first: u32, used: u32) -> Vec<u8> {
+    let mut bytes = vec![0; count as usize / 8];
+    super::bitmap::set_bits(&mut bytes, 0..used.saturating_sub(first).min(count) as usize);
+    bytes
+}

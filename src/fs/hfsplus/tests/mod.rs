@@ -1,0 +1,5 @@
+//! The reader on volumes that no real image shows: sketches, sound and broken.
+
+mod broken;
+mod sketch;
+mod sound;

@@ -1,0 +1,119 @@
+//! Files, folders and special nodes of the host: what is known of them, their extended attributes, their device numbers.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+#[cfg(target_os = "linux")]
+#[path = "nodes_linux.rs"]
+mod host;
+#[cfg(target_os = "macos")]
+#[path = "nodes_macos.rs"]
+mod host;
+
+#[expect(unused_imports, reason = "extraction is about to use it")]
+pub(crate) use host::device_from_mac;
+pub(crate) use host::{device_to_mac, node_at, node_of, xattr_from_mac, xattr_to_mac};
+
+/// Seconds and nanoseconds since 1970.
+pub(crate) type Moment = (i64, u32);
+
+/// What the host knows of a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node {
+    pub(crate) kind: FileType,
+    /// Permission bits, `0o7777`.
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// BSD flags; 0 on hosts without them.
+    pub(crate) flags: u32,
+    pub(crate) links: u64,
+    /// Device and inode: the same for all names of one node.
+    pub(crate) identity: (u64, u64),
+    pub(crate) size: u64,
+    /// The number of a device node, as the host writes it.
+    pub(crate) special: u64,
+    pub(crate) created: Option<Moment>,
+    pub(crate) modified: Moment,
+    pub(crate) changed: Moment,
+    pub(crate) accessed: Moment,
+}
+
+/// Opens a folder within a folder, never through a symbolic link.
+pub(crate) fn open_folder(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
+}
+
+/// Opens a file within a folder for reading, never through a symbolic link and never waiting for a FIFO's other end.
+pub(crate) fn open_file(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
+}
+
+/// The extended attributes of an open node under the names that macOS gives them, in the order of those names. What
+/// belongs to the host alone (security labels, access lists) is left out, as is everything on file systems without any.
+pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for name in xattr_list(node)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let host_name =
+            std::str::from_utf8(name).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its name is not UTF-8"))?;
+        if let Some(mac_name) = xattr_to_mac(host_name) {
+            found.push((mac_name.to_owned(), xattr_value(node, host_name)?));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[expect(dead_code, reason = "extraction is about to use it")]
+/// Sets an extended attribute, named as macOS does, of an open node.
+pub(crate) fn set_xattr(node: BorrowedFd<'_>, mac_name: &str, value: &[u8]) -> io::Result<()> {
+    Ok(rustix::fs::fsetxattr(node, &*xattr_from_mac(mac_name), value, rustix::fs::XattrFlags::empty())?)
+}
+
+fn xattr_list(node: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut small = [0_u8; 256];
+    match rustix::fs::flistxattr(node, &mut small) {
+        Ok(length) => return Ok(small[..length].to_vec()),
+        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(rustix::io::Errno::RANGE) => {}
+        Err(error) => return Err(error.into()),
+    }
+    retry_larger(|buf| rustix::fs::flistxattr(node, buf))
+}
+
+fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
+    retry_larger(|buf| rustix::fs::fgetxattr(node, host_name, buf))
+}
+
+/// Calls `read` with ever larger buffers until it does not say that the buffer is too small. The kernel's own limits
+/// (64 KiB on Linux) bound the loop; on macOS a resource fork may be larger.
+fn retry_larger(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+    const MOST: usize = 1 << 30;
+    let mut buf = vec![0; 64 << 10];
+    loop {
+        match read(&mut buf) {
+            Ok(length) => {
+                buf.truncate(length);
+                buf.shrink_to_fit();
+                return Ok(buf);
+            }
+            Err(rustix::io::Errno::RANGE) if buf.len() < MOST => buf.resize(buf.len() * 4, 0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A name for a system call.
+pub(crate) fn c_name(name: &[u8]) -> io::Result<std::ffi::CString> {
+    std::ffi::CString::new(name).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a name with a zero byte"))
+}
+
+/// `.` and `..`.
+pub(crate) fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}

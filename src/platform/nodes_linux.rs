@@ -1,0 +1,67 @@
+//! Linux.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+
+use super::{Moment, Node};
+
+/// What is known of a node within a folder; of a symbolic link itself.
+pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    Ok(node(&rustix::fs::statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, flags)?))
+}
+
+/// What is known of an open node.
+pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    Ok(node(&rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, flags)?))
+}
+
+fn node(stat: &Statx) -> Node {
+    let moment = |time: StatxTimestamp| -> Moment { (time.tv_sec, time.tv_nsec) };
+    let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    Node {
+        kind: FileType::from_raw_mode(u32::from(stat.stx_mode)),
+        mode: stat.stx_mode & 0o7777,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        flags: 0,
+        links: u64::from(stat.stx_nlink),
+        identity: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+        size: stat.stx_size,
+        special: rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+        created: has_birth.then(|| moment(stat.stx_btime)),
+        modified: moment(stat.stx_mtime),
+        changed: moment(stat.stx_ctime),
+        accessed: moment(stat.stx_atime),
+    }
+}
+
+/// Linux keeps what programs may name freely under `user.`; macOS has no such part.
+const PREFIX: &str = "user.";
+
+/// macOS's name of an extended attribute; `None` for those that belong to the host alone.
+pub(crate) fn xattr_to_mac(host_name: &str) -> Option<&str> {
+    host_name.strip_prefix(PREFIX).filter(|name| !name.is_empty())
+}
+
+/// The host's name of one of macOS's extended attributes.
+pub(crate) fn xattr_from_mac(mac_name: &str) -> Cow<'_, str> {
+    Cow::Owned(format!("{PREFIX}{mac_name}"))
+}
+
+/// A device number as macOS writes it: 8 bits of major, 24 of minor; `None` if it does not fit.
+pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(special), rustix::fs::minor(special));
+    (major < 1 << 8 && minor < 1 << 24).then_some(major << 24 | minor)
+}
+
+/// A device number of macOS as the host writes it.
+#[expect(dead_code, reason = "extraction is about to use it")]
+pub(crate) fn device_from_mac(device: u32) -> u64 {
+    rustix::fs::makedev(device >> 24, device & 0xFF_FFFF)
+}

@@ -1,0 +1,59 @@
+//! macOS. Compiled, never run there yet.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Stat};
+
+use super::Node;
+
+/// What is known of a node within a folder; of a symbolic link itself.
+pub(crate) fn node_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<Node> {
+    Ok(node(&rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?))
+}
+
+/// What is known of an open node.
+pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
+    Ok(node(&rustix::fs::fstat(open)?))
+}
+
+fn node(stat: &Stat) -> Node {
+    let nanos = |nanos: i64| u32::try_from(nanos).unwrap_or(0);
+    Node {
+        kind: FileType::from_raw_mode(stat.st_mode),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        flags: stat.st_flags,
+        links: u64::from(stat.st_nlink),
+        identity: (u64::from(stat.st_dev.cast_unsigned()), stat.st_ino),
+        size: stat.st_size.try_into().unwrap_or(0),
+        special: u64::from(stat.st_rdev.cast_unsigned()),
+        created: Some((stat.st_birthtime, nanos(stat.st_birthtime_nsec))),
+        modified: (stat.st_mtime, nanos(stat.st_mtime_nsec)),
+        changed: (stat.st_ctime, nanos(stat.st_ctime_nsec)),
+        accessed: (stat.st_atime, nanos(stat.st_atime_nsec)),
+    }
+}
+
+/// macOS's name of an extended attribute.
+pub(crate) fn xattr_to_mac(host_name: &str) -> Option<&str> {
+    Some(host_name)
+}
+
+/// The host's name of one of macOS's extended attributes.
+pub(crate) fn xattr_from_mac(mac_name: &str) -> Cow<'_, str> {
+    Cow::Borrowed(mac_name)
+}
+
+/// A device number as macOS writes it.
+pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
+    u32::try_from(special).ok()
+}
+
+/// A device number of macOS as the host writes it.
+pub(crate) fn device_from_mac(device: u32) -> u64 {
+    u64::from(device)
+}

@@ -1,0 +1,51 @@
+//! Locks that live in this process, for stores that do.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Guard, Lock};
+use crate::{Error, Kind, Result};
+
+/// Who holds which name. Clones share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Locks(Arc<Mutex<HashMap<String, Held>>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Shared(usize),
+    Exclusive,
+}
+
+impl Locks {
+    /// Takes a lock, as [`Store::lock`](super::Store::lock) does.
+    pub(crate) fn take(&self, name: &str, mode: Lock) -> Result<Guard> {
+        let mut locks = self.held();
+        let held = match (locks.get(name), mode) {
+            (None, Lock::Exclusive) => Held::Exclusive,
+            (None, Lock::Shared) => Held::Shared(1),
+            (Some(Held::Shared(n)), Lock::Shared) => Held::Shared(n + 1),
+            (Some(_), _) => return Err(Error::new(Kind::Conflict, "lock", "is in use by this process").named(name)),
+        };
+        locks.insert(name.to_owned(), held);
+        Ok(Guard::new(Release { locks: self.clone(), name: name.to_owned() }))
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Release {
+    locks: Locks,
+    name: String,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let mut locks = self.locks.held();
+        match locks.get_mut(&self.name) {
+            Some(Held::Shared(n)) if *n > 1 => *n -= 1,
+            _ => drop(locks.remove(&self.name)),
+        }
+    }
+}

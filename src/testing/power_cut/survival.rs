@@ -1,0 +1,290 @@
+//! Random work on a device over a [`PowerCut`], then every crash: what was flushed must be there, and elsewhere each
+//! sector must be old or new.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::disk::SECTOR;
+use super::{Crash, PowerCut};
+use crate::Result;
+use crate::device::{BlockDevice, BlockDeviceExt, Leave};
+use crate::testing::Random;
+
+type Make<'a> = Box<dyn Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a>;
+
+/// A kind of device that is to survive power cuts.
+///
+/// The device must write sectors of 512 bytes as a whole: what it stores under one sector must be under one sector of
+/// its files. Contents are compared whole, so keep the device to a few MiB.
+pub struct Survival<'a> {
+    create: Make<'a>,
+    open: Make<'a>,
+    steps: u64,
+    each: u64,
+    resize_by: u64,
+}
+
+impl fmt::Debug for Survival<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Survival").field("steps", &self.steps).field("each", &self.each).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Survival<'a> {
+    /// Devices that `create` makes in an empty store and `open` finds again. Crashes begin after the creation, so it
+    /// must be durable when `create` returns.
+    pub fn new(
+        create: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
+        open: impl Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a,
+    ) -> Self {
+        Self { create: Box::new(create), open: Box::new(open), steps: 40, each: 3, resize_by: 0 }
+    }
+
+    /// How many requests are made. 40 unless told.
+    #[must_use]
+    pub fn steps(mut self, steps: u64) -> Self {
+        self.steps = steps;
+        self
+    }
+
+    /// How many random crashes there are at each point, besides the two extremes. 3 unless told.
+    #[must_use]
+    pub fn crashes(mut self, each: u64) -> Self {
+        self.each = each;
+        self
+    }
+
+    /// The length changes too, up and down by as many bytes. Not at all unless told.
+    #[must_use]
+    pub fn resize_by(mut self, bytes: u64) -> Self {
+        self.resize_by = bytes;
+        self
+    }
+
+    /// Does the work that belongs to `seed` and checks its crashes; returns how many there were. Panics at the first
+    /// that was not survived.
+    pub fn check(&self, seed: u64) -> usize {
+        let cut = PowerCut::default();
+        let steps = self.work(&cut, seed);
+        let mut past = Past::new(steps);
+        let mut checked = 0;
+        for crash in cut.crashes_from(past.steps[0].begin, seed, self.each) {
+            past.advance(crash.position);
+            let place = format!("seed {seed}, crash after event {} ({:?})", crash.position, crash.keep);
+            self.check_crash(&crash, &past, &place);
+            checked += 1;
+        }
+        checked
+    }
+
+    /// The first step stands for what the creation left.
+    fn work(&self, cut: &PowerCut, seed: u64) -> Vec<Step> {
+        let mut random = Random::new(seed);
+        let mut device = (self.create)(cut).expect("create the device");
+        let first_len = device.info().len;
+        let mut model = device.read_vec(0, first_len as usize).expect("read the new device");
+        let begin = cut.position();
+        let versions = sectors(&model, 0..first_len);
+        let mut steps = vec![
+            Step { begin, end: begin, what: What::Change { versions, len: Some(first_len) } },
+            Step { begin, end: begin, what: What::Flush },
+        ];
+        for _ in 0..self.steps {
+            let begin = cut.position();
+            let what = match random.within(0..16) {
+                0..8 => write(&*device, &mut model, &mut random),
+                8..10 => discard(&*device, &mut model, &mut random),
+                10..12 if self.resize_by > 0 => resize(&*device, &mut model, &mut random, first_len, self.resize_by),
+                12 => {
+                    device.flush().expect("flush");
+                    drop(device);
+                    device = (self.open)(cut).expect("open the device again");
+                    What::Flush
+                }
+                _ => {
+                    device.flush().expect("flush");
+                    What::Flush
+                }
+            };
+            steps.push(Step { begin, end: cut.position(), what });
+        }
+        steps
+    }
+
+    fn check_crash(&self, crash: &Crash, past: &Past, place: &str) {
+        let device = (self.open)(&crash.store).unwrap_or_else(|error| panic!("{place}: does not open: {error}"));
+        let len = device.info().len;
+        assert!(past.allows_len(len), "{place}: the length is {len}, which it never was since the last flush");
+        let found = device.read_vec(0, len as usize).unwrap_or_else(|error| panic!("{place}: {error}"));
+        for (sector, bytes) in (0..).zip(found.chunks(SECTOR as usize)) {
+            if let Some(why) = past.refuses(sector, bytes) {
+                panic!("{place}: sector {sector} (byte {}): {why}", sector * SECTOR);
+            }
+        }
+        let bytes = [0x77; SECTOR as usize];
+        let written = device.write_at(0, &bytes).and_then(|()| device.flush()).and_then(|()| device.read_array(0));
+        assert_eq!(written.unwrap_or_else(|error| panic!("{place}: {error}")), bytes, "{place}: a write is not read");
+    }
+}
+
+/// One request, and the events that it caused.
+#[derive(Debug)]
+struct Step {
+    begin: usize,
+    end: usize,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Flush,
+    /// What sectors held from then on, and the length if it changed.
+    Change {
+        versions: Vec<(u64, Version)>,
+        len: Option<u64>,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Version {
+    Bytes(Vec<u8>),
+    /// Discarded with nothing said about what may be read.
+    Anything,
+}
+
+impl Version {
+    /// Whether `found` is this, as far as it reaches (the last sector of a device may be short).
+    fn allows(&self, found: &[u8]) -> bool {
+        match self {
+            Version::Anything => true,
+            Version::Bytes(bytes) => (0..found.len()).all(|index| bytes.get(index).copied().unwrap_or(0) == found[index]),
+        }
+    }
+}
+
+fn sectors(model: &[u8], range: Range<u64>) -> Vec<(u64, Version)> {
+    (range.start / SECTOR..range.end.div_ceil(SECTOR))
+        .map(|sector| {
+            let start = (sector * SECTOR) as usize;
+            let end = model.len().min(start + SECTOR as usize);
+            (sector, Version::Bytes(model.get(start..end).unwrap_or_default().to_vec()))
+        })
+        .collect()
+}
+
+fn write(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> What {
+    let range = some_range(model, random);
+    let bytes = random.bytes((range.end - range.start) as usize);
+    device.write_at(range.start, &bytes).expect("write");
+    model[range.start as usize..range.end as usize].copy_from_slice(&bytes);
+    What::Change { versions: sectors(model, range), len: None }
+}
+
+fn discard(device: &dyn BlockDevice, model: &mut [u8], random: &mut Random) -> What {
+    let range = some_range(model, random);
+    let part = range.start as usize..range.end as usize;
+    if random.one_in(2) {
+        device.discard(range.clone(), Leave::Zeros).expect("discard to zeros");
+        model[part].fill(0);
+        return What::Change { versions: sectors(model, range), len: None };
+    }
+    // Whole sectors only, and written at once: what else such a sector holds would be undefined too.
+    let whole = range.start.next_multiple_of(SECTOR)..(range.end / SECTOR * SECTOR).max(range.start.next_multiple_of(SECTOR));
+    if whole.end > range.end || whole.is_empty() {
+        return What::Change { versions: Vec::new(), len: None };
+    }
+    device.discard(whole.clone(), Leave::Any).expect("discard to anything");
+    let bytes = random.bytes((whole.end - whole.start) as usize);
+    device.write_at(whole.start, &bytes).expect("write what was discarded");
+    model[whole.start as usize..whole.end as usize].copy_from_slice(&bytes);
+    let mut versions: Vec<_> = (whole.start / SECTOR..whole.end / SECTOR).map(|sector| (sector, Version::Anything)).collect();
+    versions.extend(sectors(model, whole));
+    What::Change { versions, len: None }
+}
+
+fn resize(device: &dyn BlockDevice, model: &mut Vec<u8>, random: &mut Random, first: u64, by: u64) -> What {
+    let old = model.len() as u64;
+    let len = random.within(first.saturating_sub(by).max(SECTOR)..first + by + 1) / SECTOR * SECTOR;
+    device.set_len(len, Leave::Zeros).expect("change the length");
+    model.resize(len as usize, 0);
+    // What is cut off is zeros, should it be seen again.
+    let changed = if len < old { sectors(model, len..old) } else { sectors(model, old..len) };
+    What::Change { versions: changed, len: Some(len) }
+}
+
+/// Mostly short, often at a border, sometimes of whole sectors.
+fn some_range(model: &[u8], random: &mut Random) -> Range<u64> {
+    let len = model.len() as u64;
+    let longest = if random.one_in(8) { 40_000 } else { 3000 };
+    let size = random.within(1..longest).min(len);
+    let start = match random.within(0..4) {
+        0 => 0,
+        1 => len - size,
+        _ => random.within(0..len - size + 1),
+    };
+    let end = start + size;
+    if random.one_in(2) && size > 2 * SECTOR {
+        return start.next_multiple_of(SECTOR)..end / SECTOR * SECTOR;
+    }
+    start..end
+}
+
+/// The steps so far, as a crash sees them.
+struct Past {
+    steps: Vec<Step>,
+    /// Where the walk is: steps before this were made durable by a flush.
+    settled_steps: usize,
+    settled: Vec<Version>,
+    settled_len: u64,
+    position: usize,
+}
+
+impl Past {
+    fn new(steps: Vec<Step>) -> Self {
+        Self { steps, settled_steps: 0, settled: Vec::new(), settled_len: 0, position: 0 }
+    }
+
+    /// Moves on to a crash after `position` events.
+    fn advance(&mut self, position: usize) {
+        self.position = position;
+        let done = |step: &Step| matches!(step.what, What::Flush) && step.end <= position;
+        let Some(last) = self.steps.iter().rposition(done).filter(|last| *last >= self.settled_steps) else { return };
+        for step in &self.steps[self.settled_steps..=last] {
+            let What::Change { versions, len } = &step.what else { continue };
+            for (sector, version) in versions {
+                let index = *sector as usize;
+                if self.settled.len() <= index {
+                    self.settled.resize(index + 1, Version::Bytes(Vec::new()));
+                }
+                self.settled[index] = version.clone();
+            }
+            self.settled_len = len.unwrap_or(self.settled_len);
+        }
+        self.settled_steps = last + 1;
+    }
+
+    /// Changes since the last flush, the one in flight among them.
+    fn unsettled(&self) -> impl Iterator<Item = (&[(u64, Version)], Option<u64>)> {
+        let begun = |step: &&Step| step.begin < self.position || step.end <= self.position;
+        self.steps[self.settled_steps..].iter().take_while(begun).filter_map(|step| match &step.what {
+            What::Change { versions, len } => Some((versions.as_slice(), *len)),
+            What::Flush => None,
+        })
+    }
+
+    fn allows_len(&self, len: u64) -> bool {
+        len == self.settled_len || self.unsettled().any(|(_, changed)| changed == Some(len))
+    }
+
+    fn refuses(&self, sector: u64, found: &[u8]) -> Option<String> {
+        let settled = self.settled.get(sector as usize).cloned().unwrap_or(Version::Bytes(Vec::new()));
+        let mut later = self.unsettled().flat_map(|(versions, _)| versions).filter(|(at, _)| *at == sector);
+        if settled.allows(found) || later.any(|(_, version)| version.allows(found)) {
+            return None;
+        }
+        let others = self.unsettled().flat_map(|(versions, _)| versions).filter(|(at, _)| *at == sector).count();
+        let what = if found.iter().all(|byte| *byte == 0) { "zeros" } else { "other bytes" };
+        Some(format!("{what} where there was something flushed and {others} later versions"))
+    }
+}

@@ -1,0 +1,333 @@
+//! The suite over every device and store that is no container, and proof that the suite sees what is wrong.
+
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, Memory, Slice};
+use bandsaw::store::{Local, LocalFile, MemoryStore, Open};
+use bandsaw::testing::conformance::{self, Devices, Stores};
+use bandsaw::testing::faults::{Faults, FaultyDevice, FaultyStore};
+use bandsaw::testing::model::{Model, operations};
+use bandsaw::testing::{PowerCut, Random};
+use bandsaw::{Kind, Result};
+use proptest::prelude::*;
+
+/// Names for new files or folders in a scratch folder.
+struct Scratch {
+    folder: tempfile::TempDir,
+    last: AtomicU64,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), last: AtomicU64::new(0) }
+    }
+
+    fn last(&self) -> PathBuf {
+        self.folder.path().join(self.last.load(Ordering::Relaxed).to_string())
+    }
+
+    fn next(&self) -> PathBuf {
+        self.last.fetch_add(1, Ordering::Relaxed);
+        self.last()
+    }
+
+    fn new_file(&self, len: u64) -> Arc<dyn BlockDevice> {
+        let file = LocalFile::open(self.next(), Open::CreateNew).unwrap().unwrap();
+        file.set_len(len, Leave::Zeros).unwrap();
+        Arc::new(file)
+    }
+
+    fn last_file(&self, how: Open) -> Arc<dyn BlockDevice> {
+        Arc::new(LocalFile::open(self.last(), how).unwrap().unwrap())
+    }
+}
+
+#[test]
+fn memory() {
+    conformance::device(|| Arc::new(Memory::zeros(1 << 20)));
+    conformance::device(|| Arc::new(Memory::zeros(65_537)));
+    conformance::read_only(Arc::new(Memory::read_only(Random::new(1).bytes(100_000))));
+}
+
+#[test]
+fn slice() {
+    let slice = |range: Range<u64>| Arc::new(Slice::new(Arc::new(Memory::zeros(1 << 20)), range).unwrap());
+    conformance::device(|| slice(0..1 << 20));
+    conformance::device(|| slice(12_345..512_345));
+    let inner = Arc::new(Memory::read_only(Random::new(1).bytes(200_000)));
+    conformance::read_only(Arc::new(Slice::new(inner, 5_000..150_000).unwrap()));
+}
+
+#[test]
+fn a_slice_leaves_its_surroundings() {
+    let inner = Arc::new(Memory::from(Random::new(1).bytes(1 << 20)));
+    let before = inner.to_vec();
+    let window = 100_001..900_001;
+    conformance::device(|| Arc::new(Slice::new(inner.clone(), window.start as u64..window.end as u64).unwrap()));
+    let after = inner.to_vec();
+    assert!(before[..window.start] == after[..window.start] && before[window.end..] == after[window.end..]);
+}
+
+#[test]
+fn local_file() {
+    let scratch = Scratch::new();
+    for len in [1 << 20, 300_007] {
+        Devices::new(|| scratch.new_file(len)).reopen(|| scratch.last_file(Open::Write)).check();
+    }
+    Devices::new(|| scratch.new_file(32 << 20)).unit(1 << 20).check();
+    scratch.new_file(200_000).write_at(0, &Random::new(1).bytes(200_000)).unwrap();
+    conformance::read_only(scratch.last_file(Open::Read));
+}
+
+#[test]
+fn power_cut() {
+    conformance::store(|| Arc::new(PowerCut::default()));
+}
+
+#[test]
+fn memory_store() {
+    conformance::store(|| Arc::new(MemoryStore::default()));
+}
+
+#[test]
+fn local_store() {
+    let scratch = Scratch::new();
+    let stores = Stores::new(|| Arc::new(Local::new(scratch.next())));
+    stores.reopen(|| Arc::new(Local::new(scratch.last()))).check();
+}
+
+#[test]
+fn wrappers_without_faults_change_nothing() {
+    let faults = Faults::new();
+    conformance::device(|| Arc::new(FaultyDevice::new(Arc::new(Memory::zeros(1 << 20)), &faults)));
+    conformance::store(|| Arc::new(FaultyStore::new(Arc::new(MemoryStore::default()), &faults)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn memory_is_its_model(seed: u64, count in 1..400_usize) {
+        Model::new(Arc::new(Memory::zeros(100_000))).run(&operations(seed, count, 20_000));
+    }
+
+    #[test]
+    fn a_local_file_is_its_model(seed: u64, count in 1..400_usize) {
+        let scratch = Scratch::new();
+        let file = scratch.new_file(300_007);
+        Model::new(file).reopen(|| scratch.last_file(Open::Write)).run(&operations(seed, count, 50_000));
+    }
+}
+
+/// What can be wrong with a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// Requests that are not aligned write whole sectors.
+    WritesWholeSectors,
+    /// One byte past the end is read as zero.
+    ReadsPastTheEnd,
+    /// One byte past the end is not refused but left out.
+    WritesWhatFits,
+    /// An empty range is refused.
+    RefusesNothing,
+    /// A discard takes its whole blocks, outwards.
+    DiscardsTooMuch,
+    /// A discard takes whole blocks, inwards.
+    DiscardsTooLittle,
+    /// A discarded range is told as zeros, and is not.
+    TellsZeros,
+    /// Extents reach past the range.
+    TellsTooMuch,
+    /// Old bytes come back when the device grows.
+    KeepsWhatWasCut,
+    /// Half a sector is patched without a lock.
+    PatchesWithoutLock,
+    /// Zeros are read for a moment before a discard is done.
+    BlinksWhenDiscarding,
+    /// What is lent begins one byte late.
+    LendsTheWrongPlace,
+    /// A buffer keeps what was in it where there are zeros.
+    LeavesTheBuffer,
+}
+
+/// A device with a bug. What it does not spoil it hands to the memory below.
+struct Buggy {
+    bug: Bug,
+    inner: Memory,
+    cut: RwLock<Vec<u8>>,
+    lent: Arc<std::fs::File>,
+}
+
+impl fmt::Debug for Buggy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.bug)
+    }
+}
+
+impl Buggy {
+    fn new(bug: Bug) -> Self {
+        let lent = Arc::new(tempfile::tempfile().unwrap());
+        Self { bug, inner: Memory::zeros(100_000), cut: RwLock::default(), lent }
+    }
+
+    /// Reads whole sectors, changes them and writes them back.
+    fn patch(&self, offset: u64, buf: &[u8], keep: bool) -> Result<()> {
+        self.info().check("buggy", offset, buf.len() as u64)?;
+        let start = offset / 512 * 512;
+        let end = (offset + buf.len() as u64).next_multiple_of(512).min(self.info().len);
+        let mut whole = vec![0; (end - start) as usize];
+        if keep {
+            self.inner.read_at(start, &mut whole)?;
+            std::thread::yield_now();
+        }
+        whole[(offset - start) as usize..][..buf.len()].copy_from_slice(buf);
+        self.inner.write_at(start, &whole)
+    }
+}
+
+impl BlockDevice for Buggy {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self.inner.read_at(offset, buf) {
+            Err(_) if self.bug == Bug::ReadsPastTheEnd && offset + buf.len() as u64 == self.info().len + 1 => {
+                let fits = buf.len() - 1;
+                buf[fits] = 0;
+                self.inner.read_at(offset, &mut buf[..fits])
+            }
+            Ok(()) if self.bug == Bug::LeavesTheBuffer && !buf.is_empty() && buf.iter().all(|byte| *byte == 0) => {
+                buf.fill(0xee);
+                Ok(())
+            }
+            read => read,
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        match self.bug {
+            Bug::WritesWholeSectors => self.patch(offset, buf, false),
+            Bug::PatchesWithoutLock => self.patch(offset, buf, true),
+            Bug::WritesWhatFits => {
+                let fits = self.info().len.saturating_sub(offset).min(buf.len() as u64) as usize;
+                self.inner.write_at(offset.min(self.info().len), &buf[..fits])
+            }
+            Bug::RefusesNothing if buf.is_empty() => self.inner.write_at(u64::MAX, &[0]),
+            _ => self.inner.write_at(offset, buf),
+        }
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.info().check_range("buggy", &range)?;
+        let outwards = range.start / 512 * 512..range.end.next_multiple_of(512).min(self.info().len);
+        if range.is_empty() {
+            return Ok(());
+        }
+        match self.bug {
+            Bug::DiscardsTooMuch => self.inner.discard(outwards, leave),
+            Bug::DiscardsTooLittle => {
+                let inwards = range.start.next_multiple_of(512)..range.end / 512 * 512;
+                if inwards.is_empty() { Ok(()) } else { self.inner.discard(inwards, leave) }
+            }
+            Bug::TellsZeros => {
+                self.cut.write().unwrap().push(1);
+                self.inner.discard(range, leave)
+            }
+            Bug::BlinksWhenDiscarding => {
+                let mut around = vec![0; (outwards.end - outwards.start) as usize];
+                self.inner.read_at(outwards.start, &mut around)?;
+                self.inner.discard(outwards.clone(), leave)?;
+                std::thread::yield_now();
+                around[(range.start - outwards.start) as usize..(range.end - outwards.start) as usize].fill(0);
+                self.inner.write_at(outwards.start, &around)
+            }
+            _ => self.inner.discard(range, leave),
+        }
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        let mut extent = self.inner.extent_at(range)?;
+        if self.bug == Bug::TellsZeros && !self.cut.read().unwrap().is_empty() {
+            extent.kind = ExtentKind::Zero;
+        }
+        if self.bug == Bug::TellsTooMuch {
+            extent.len = extent.len.next_multiple_of(512);
+        }
+        Ok(extent)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+        let old = self.inner.to_vec();
+        self.inner.set_len(len, leave)?;
+        if self.bug == Bug::KeepsWhatWasCut {
+            let mut cut = self.cut.write().unwrap();
+            if (len as usize) < old.len() {
+                *cut = old[len as usize..].to_vec();
+            } else {
+                let back = cut.len().min(len as usize - old.len());
+                self.inner.write_at(old.len() as u64, &cut[..back])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range("buggy", &range)?;
+        if self.bug != Bug::LendsTheWrongPlace || range.is_empty() {
+            return Ok(None);
+        }
+        std::os::unix::fs::FileExt::write_all_at(&*self.lent, &self.inner.to_vec(), 1).unwrap();
+        Ok(Some(Lent::new(self.lent.clone(), range.start, range.end - range.start)))
+    }
+}
+
+/// Runs the suite on a device with this bug; what it says.
+fn verdict(bug: Bug) -> Option<String> {
+    let suite = || conformance::device(|| Arc::new(Buggy::new(bug)));
+    let panic = catch_unwind(AssertUnwindSafe(suite)).err()?;
+    Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "threads panicked".to_owned()))
+}
+
+#[test]
+fn every_bug_is_seen() {
+    assert_eq!(verdict(Bug::None), None, "the device without a bug is innocent");
+    let bugs = [
+        (Bug::WritesWholeSectors, "any offset"),
+        (Bug::ReadsPastTheEnd, "one byte too many"),
+        (Bug::WritesWhatFits, "one byte too many"),
+        (Bug::RefusesNothing, "empty range"),
+        (Bug::DiscardsTooMuch, "discard"),
+        (Bug::DiscardsTooLittle, "discard"),
+        (Bug::TellsZeros, "extent"),
+        (Bug::TellsTooMuch, "extent"),
+        (Bug::KeepsWhatWasCut, "cut"),
+        (Bug::PatchesWithoutLock, "thread"),
+        (Bug::BlinksWhenDiscarding, "thread"),
+        (Bug::LendsTheWrongPlace, "lent"),
+        (Bug::LeavesTheBuffer, "any offset"),
+    ];
+    for (bug, expected) in bugs {
+        let said = verdict(bug).unwrap_or_else(|| panic!("{bug:?} is not seen"));
+        assert!(said.contains(expected), "{bug:?} is seen for another reason: {said}");
+    }
+}
+
+#[test]
+fn a_read_only_device_that_writes_is_seen() {
+    let device = Arc::new(Memory::zeros(100_000));
+    let seen = catch_unwind(|| conformance::read_only(device));
+    assert!(seen.is_err());
+    assert_eq!(Memory::read_only(vec![0; 4]).write_at(0, b"x").unwrap_err().kind(), Kind::ReadOnly);
+    assert_eq!(Memory::read_only(vec![0; 4]).info().access, Access::ReadOnly);
+}

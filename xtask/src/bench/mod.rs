@@ -1,0 +1,110 @@
+//! `cargo xtask bench`: the project's speed goals, each as a ratio of two things measured in turn in one run.
+//!
+//! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which this writes.
+
+mod measure;
+mod report;
+mod scale;
+mod startup;
+mod stream;
+mod trees;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bandsaw::container::Format;
+use measure::Case;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Measure the speed goals and write `docs/benchmarks.md`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Folder to work in; a memory file system takes the disk out of the picture.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Pairs of measurements for each case.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Multiplies every size, to try things out; below 1 the figures say little.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Only these goals, by number.
+    #[arg(long, value_delimiter = ',')]
+    goals: Vec<u32>,
+    /// Where to write the report; `-` prints the table only.
+    #[arg(long, default_value = "docs/benchmarks.md")]
+    report: String,
+    /// Used by goal 23 on itself: open this bundle, read bands, print peak memory.
+    #[arg(long, hide = true)]
+    probe: Option<PathBuf>,
+}
+
+/// Where and how large to measure.
+#[derive(Debug)]
+struct Bench {
+    dir: PathBuf,
+    rounds: usize,
+    scale: f64,
+    bandsaw: PathBuf,
+}
+
+impl Bench {
+    fn scaled(&self, bytes: u64) -> u64 {
+        (((bytes as f64) * self.scale) as u64).max(4 * MIB).next_multiple_of(2 * MIB)
+    }
+}
+
+type Group = (&'static [u32], fn(&Bench) -> Result<Vec<Case>>);
+
+const GROUPS: &[Group] = &[
+    (&[1], |b| stream::against_plain_file(b, Format::Udrw, 1, 1, [0.95, 0.97, 0.97])),
+    (&[2], |b| stream::against_plain_file(b, Format::Udsb, 2, 1, [0.95, 0.95, 0.95])),
+    (&[3], |b| stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])),
+    (&[4], stream::band_sizes),
+    (&[7], |b| Ok([stream::first_use(b, Format::Udrw)?, stream::first_use(b, Format::Udsb)?].concat_cases())),
+    (&[20, 21], trees::build_and_extract),
+    (&[23], scale::million_bands),
+    (&[25], startup::info),
+];
+
+trait ConcatCases {
+    fn concat_cases(self) -> Vec<Case>;
+}
+
+impl<const N: usize> ConcatCases for [Vec<Case>; N] {
+    fn concat_cases(self) -> Vec<Case> {
+        self.into_iter().flatten().collect()
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(bundle) = &args.probe {
+        return scale::probe(bundle);
+    }
+    let scratch = tempfile::Builder::new().prefix("bandsaw-bench").tempdir_in(&args.dir).context("scratch folder")?;
+    let bench =
+        Bench { dir: scratch.path().to_owned(), rounds: args.rounds.max(1), scale: args.scale, bandsaw: startup::build_command()? };
+    let wanted = |goals: &[u32]| args.goals.is_empty() || goals.iter().any(|goal| args.goals.contains(goal));
+    let mut report = report::Report::begin(&args.dir, bench.rounds, args.scale);
+    eprintln!("two threads give {:.2} of one", report.scaling_before);
+    for (goals, measure) in GROUPS.iter().filter(|(goals, _)| wanted(goals)) {
+        eprintln!("goals {goals:?}");
+        report.cases.extend(measure(&bench)?);
+    }
+    report.finish();
+    match args.report.as_str() {
+        "-" => print!("{}", report.markdown()),
+        path => {
+            std::fs::write(path, report.markdown())?;
+            std::fs::write(Path::new(path).with_extension("json"), report.json()?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file or folder of ours, if it is there.
+fn remove(path: &Path) {
+    let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+}

@@ -1,0 +1,212 @@
+//! Sequential streams: raw images and bundles against bare `pread` and `pwrite` on one plain file (goals 1 to 5 and 7).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use bandsaw::container::Format;
+use bandsaw::device::{Access, BlockDevice};
+use bandsaw::open::{self, CreateOptions, OpenOptions};
+
+use super::measure::{Case, Work, median, time};
+use super::{Bench, KIB, MIB};
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Write,
+    Read,
+}
+
+/// Anything that a stream runs over: positions in, positions out.
+trait Target: Sync {
+    fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()>;
+}
+
+impl Target for File {
+    fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(match pass {
+            Pass::Write => self.write_all_at(buf, offset)?,
+            Pass::Read => self.read_exact_at(buf, offset)?,
+        })
+    }
+}
+
+impl Target for Arc<dyn BlockDevice> {
+    fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(match pass {
+            Pass::Write => self.write_at(offset, buf)?,
+            Pass::Read => self.read_at(offset, buf)?,
+        })
+    }
+}
+
+/// One pass over `size` bytes in requests of `block`, each of `threads` over its own part.
+fn stream(target: &dyn Target, pass: Pass, size: u64, block: u64, threads: u64) -> Result<Duration> {
+    let part = (size / threads).next_multiple_of(block);
+    time(|| {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads)
+                .map(|n| {
+                    scope.spawn(move || -> Result<()> {
+                        let mut buf: Vec<u8> = (0..block).map(|i| (i * 131 + 7) as u8).collect();
+                        for offset in (n * part..((n + 1) * part).min(size)).step_by(block as usize) {
+                            target.run(pass, offset, &mut buf)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+        })
+    })
+}
+
+/// An image under test: made anew, or opened again.
+struct Subject<'a> {
+    bench: &'a Bench,
+    format: Format,
+    band_size: Option<u64>,
+    len: u64,
+}
+
+impl Subject<'_> {
+    fn path(&self) -> PathBuf {
+        self.bench.dir.join(if self.format == Format::Udsb { "subject.sparsebundle" } else { "subject.img" })
+    }
+
+    fn create(&self) -> Result<Arc<dyn BlockDevice>> {
+        let options = CreateOptions { overwrite: true, band_size: self.band_size, ..CreateOptions::new(self.format, self.len) };
+        Ok(open::create(&self.path(), &options)?.disk().clone())
+    }
+
+    fn open(&self) -> Result<Arc<dyn BlockDevice>> {
+        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format), ..OpenOptions::default() };
+        Ok(open::open(&self.path(), &options)?.disk().clone())
+    }
+
+    fn remove(&self) {
+        super::remove(&self.path());
+    }
+}
+
+fn plain(path: &Path) -> Result<File> {
+    Ok(File::options().read(true).write(true).create(true).truncate(true).open(path)?)
+}
+
+/// Goals 1 and 2 (one thread) and 3 (two): an image against one plain file.
+pub(super) fn against_plain_file(bench: &Bench, format: Format, goal: u32, threads: u64, least: [f64; 3]) -> Result<Vec<Case>> {
+    let size = bench.scaled(1024 * MIB);
+    let subject = Subject { bench, format, band_size: None, len: size };
+    let host = bench.dir.join("plain");
+    let mut cases = Vec::new();
+    for block in [64 * KIB, MIB] {
+        let case = |what: &str, least: f64| Case {
+            goal,
+            name: format!("{format} {what}, {} KiB, {threads} thread(s)", block / KIB),
+            reference: format!("one plain file, {threads} thread(s)"),
+            at_least: least,
+            pairs: Vec::new(),
+            work: Work::Bytes(size),
+        };
+        cases.push(case("first write", least[0]).measure(
+            bench.rounds,
+            || {
+                subject.remove();
+                stream(&subject.create()?, Pass::Write, size, block, threads)
+            },
+            || {
+                super::remove(&host);
+                stream(&plain(&host)?, Pass::Write, size, block, threads)
+            },
+        )?);
+        let (device, file) = (subject.open()?, File::options().read(true).write(true).open(&host)?);
+        for (what, pass, least) in [("rewrite", Pass::Write, least[1]), ("read", Pass::Read, least[2])] {
+            cases.push(case(what, least).measure(
+                bench.rounds,
+                || stream(&device, pass, size, block, threads),
+                || stream(&file, pass, size, block, threads),
+            )?);
+        }
+        drop(device);
+        subject.remove();
+        super::remove(&host);
+    }
+    Ok(cases)
+}
+
+/// Goal 4: the slowest of twelve band sizes against the fastest, by the medians over all rounds.
+pub(super) fn band_sizes(bench: &Bench) -> Result<Vec<Case>> {
+    const BANDS_MIB: [u64; 12] = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
+    let size = bench.scaled(512 * MIB);
+    let mut times = [const { [const { Vec::new() }; BANDS_MIB.len()] }; 3];
+    for round in 0..bench.rounds {
+        for step in 0..BANDS_MIB.len() {
+            let band = (step + round) % BANDS_MIB.len();
+            let subject = Subject { bench, format: Format::Udsb, band_size: Some(BANDS_MIB[band] * MIB), len: size.max(1024 * MIB) };
+            subject.remove();
+            let device = subject.create()?;
+            stream(&device, Pass::Write, size, MIB, 1)?;
+            times[0][band].push(stream(&device, Pass::Write, size, MIB, 1)?.as_secs_f64());
+            times[1][band].push(stream(&device, Pass::Read, size, MIB, 1)?.as_secs_f64());
+            times[2][band].push(copy_within(&device, size)?.as_secs_f64());
+            subject.remove();
+        }
+    }
+    let cases = ["rewrite", "read", "read one half, write the other"].iter().zip(times).map(|(what, times)| {
+        let medians: Vec<f64> = times.into_iter().map(median).collect();
+        let (slow, fast) = medians.iter().fold((0f64, f64::MAX), |(slow, fast), &t| (slow.max(t), fast.min(t)));
+        let at = |t: f64| BANDS_MIB[medians.iter().position(|&m| m == t).unwrap_or_default()];
+        let case = Case {
+            goal: 4,
+            name: format!("slowest of 12 band sizes, 2 to 1000 MiB, {what} (slowest {} MiB)", at(slow)),
+            reference: format!("the fastest ({} MiB)", at(fast)),
+            at_least: 0.9,
+            pairs: vec![(slow, fast)],
+            work: Work::Bytes(size),
+        };
+        eprintln!("  goal  4 {}: {:.2}", case.name, case.ratio().median);
+        case
+    });
+    Ok(cases.collect())
+}
+
+/// Reads the first half and writes it over the second, in turn.
+fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
+    let mut buf = vec![0; MIB as usize];
+    time(|| {
+        (0..size / 2).step_by(MIB as usize).try_for_each(|offset| {
+            target.run(Pass::Read, offset, &mut buf)?;
+            target.run(Pass::Write, size / 2 + offset, &mut buf)
+        })
+    })
+}
+
+/// Goal 7: writing right after creation against writing after close and reopen, both into fresh storage.
+pub(super) fn first_use(bench: &Bench, format: Format) -> Result<Vec<Case>> {
+    let size = bench.scaled(512 * MIB);
+    let subject = Subject { bench, format, band_size: None, len: size };
+    let case = Case {
+        goal: 7,
+        name: format!("{format} written right after creation"),
+        reference: "the same after close and reopen".into(),
+        at_least: 0.95,
+        pairs: Vec::new(),
+        work: Work::Bytes(size),
+    };
+    let fresh = |reopen: bool| {
+        subject.remove();
+        let mut device = subject.create()?;
+        if reopen {
+            drop(device);
+            device = subject.open()?;
+        }
+        stream(&device, Pass::Write, size, MIB, 1)
+    };
+    let case = case.measure(bench.rounds, || fresh(false), || fresh(true))?;
+    subject.remove();
+    Ok(vec![case])
+}
