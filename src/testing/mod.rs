@@ -1,6 +1,9 @@
 //! The conformance suite and the adversaries that every layer is put through.
 //!
 //! * [`conformance`]: what every device and every store must do, as one call.
+//! * [`fuzz`]: a function for each parser, and inputs to begin with.
+//! * [`mutate`]: copies of good bytes with a few things wrong.
+//! * [`walk`]: everything of a volume that can be asked.
 //! * [`model`]: random operations on a device beside a plain vector.
 //! * [`faults`]: devices and stores whose n-th call fails.
 //! * [`power_cut`]: a store that yields every state a crash could leave.
@@ -9,10 +12,13 @@
 
 pub mod conformance;
 pub mod faults;
+pub mod fuzz;
 pub mod model;
+pub mod mutate;
 mod pages;
 pub mod power_cut;
 mod random;
+pub mod walk;
 
 pub use power_cut::PowerCut;
 pub use random::Random;

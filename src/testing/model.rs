@@ -172,7 +172,9 @@ impl<'a> Model<'a> {
 
     fn resize(&mut self, sectors: i64, place: &str) {
         let old = self.bytes.len() as i64;
-        let len = (old + sectors * i64::from(self.device().info().block)).max(0);
+        let block = i64::from(self.device().info().block);
+        // A disk of no sectors is refused by those who hold disks.
+        let len = (old + sectors * block).max(block);
         match self.device().set_len(len as u64, Leave::Zeros) {
             Ok(()) => self.bytes.resize(len as usize, Some(0)),
             Err(error) => assert_eq!(error.kind(), Kind::Unsupported, "{place}: {error}"),

@@ -11,6 +11,8 @@ use super::layout::{
     AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, FIRST_RECORD, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MAX_DEPTH, NODE_SIZES,
     NodeDescriptorRaw, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant, node_kind,
 };
+#[cfg(feature = "testing")]
+use super::layout::{AttributeRecord, CatalogRecord};
 use super::read_structure;
 use super::unicode::{NameOrder, compare_binary};
 use crate::device::BlockDevice;
@@ -383,4 +385,24 @@ impl Cursor<'_> {
             None => Err(self.tree.corrupt(b.number, format!("record {b_index} or the one before it has no valid key"))),
         }
     }
+}
+
+/// How many records of a node are keys with data of some tree; 0 if the bytes are no node. What [`Tree`] does with a node,
+/// without a tree around it.
+#[cfg(feature = "testing")]
+pub(crate) fn read_node(bytes: &[u8]) -> usize {
+    let Ok(node) = Node::parse(1, bytes.into()) else { return 0 };
+    let records: Vec<_> = (0..node.records).filter_map(|index| node.record(index)).collect();
+    assert_eq!(records.len(), usize::from(node.records), "a record is not within its node");
+    for order in
+        [KeyOrder::Extents, KeyOrder::Catalog(NameOrder::Folding), KeyOrder::Catalog(NameOrder::Binary), KeyOrder::Attributes]
+    {
+        for pair in records.windows(2) {
+            let turned = order.compare(pair[1], pair[0]).map(Ordering::reverse);
+            assert_eq!(order.compare(pair[0], pair[1]), turned, "{order:?}");
+        }
+    }
+    let in_catalog = |record| CatalogRecord::parse(CatalogKey::split(record)?.1).map(drop);
+    let of_attributes = |record| AttributeRecord::parse(AttributeKey::split(record)?.1).map(drop);
+    records.iter().filter(|record| in_catalog(record).or_else(|| of_attributes(record)).is_some()).count()
 }

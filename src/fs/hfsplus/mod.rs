@@ -41,6 +41,8 @@ use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
 
+#[cfg(feature = "testing")]
+pub(crate) use self::btree::read_node;
 pub use self::header::{Found as Probed, probe};
 
 const LAYER: &str = "hfs+";

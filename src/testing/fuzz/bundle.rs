@@ -1,0 +1,100 @@
+//! Sparse bundles: what describes them, and reads and writes.
+
+use std::sync::Arc;
+
+use crate::container::sparsebundle::{Bundle, CreateOptions};
+use crate::device::{Access, BlockDevice, Leave};
+use crate::store::{MemoryStore, Put, Store};
+use crate::testing::model::{Model, Op, Span};
+
+/// An input is an `Info.plist`. The bundle is refused, or it is a blank disk of whole sectors that can be read at both ends,
+/// and nothing in its folder changed.
+pub fn info_plist(input: &[u8]) {
+    let store = MemoryStore::default();
+    let put = store.put("Info.plist", input, Put::Replace);
+    assert!(put.is_ok());
+    if let Ok(bundle) = Bundle::open(Arc::new(store.clone()), Access::ReadOnly) {
+        let len = bundle.info().len;
+        assert!(len.is_multiple_of(512) && bundle.band_size().is_multiple_of(512));
+        for offset in [0, len.saturating_sub(512)] {
+            let mut sector = vec![1; len.min(512) as usize];
+            assert!(bundle.read_at(offset, &mut sector).is_ok());
+            assert!(sector.iter().all(|&byte| byte == 0));
+        }
+        assert!(bundle.read_at(len, &mut [0]).is_err());
+    }
+    let mut names = Vec::new();
+    let listed = store.list("", &mut |entry| {
+        names.push(entry.name.to_owned());
+        Ok(())
+    });
+    assert!(listed.is_ok() && names == ["Info.plist"], "{names:?}");
+}
+
+/// The bytes of an operation in an input of [`bundle_model`].
+const OP: usize = 12;
+/// Operations of one input.
+const MOST_OPS: usize = 64;
+/// Longest range of one operation.
+const MOST_BYTES: u32 = 20_000;
+
+/// An input is the length of a disk and of its bands, in sectors, whether its version is 2, and then operations. The bundle
+/// does them as a plain vector does, and holds the same after it is opened again.
+pub fn bundle_model(input: &[u8]) {
+    let Some((&[len, band, version], operations)) = input.split_first_chunk() else { return };
+    let store = MemoryStore::default();
+    let plist = plist((u64::from(len % 64) + 1) * 4096, (u64::from(band) + 1) * 512, 1 + version % 2);
+    let put = store.put("Info.plist", plist.as_bytes(), Put::Replace);
+    assert!(put.is_ok());
+    let open = || -> Arc<dyn BlockDevice> {
+        Arc::new(Bundle::open(Arc::new(store.clone()), Access::ReadWrite).expect("the bundle can be opened"))
+    };
+    let operations: Vec<_> = operations.as_chunks().0.iter().take(MOST_OPS).map(operation).collect();
+    Model::new(open()).reopen(open).run(&operations);
+}
+
+/// Every twelve bytes are some operation.
+fn operation(bytes: &[u8; OP]) -> Op {
+    let &[what, flags, a, b, c, d, e, f, seed @ ..] = bytes;
+    let span =
+        Span { start: u16::from_le_bytes([a, b]), aligned: flags & 1 != 0, len: u32::from_le_bytes([c, d, e, f]) % MOST_BYTES };
+    match what % 16 {
+        0..4 => Op::Read(span),
+        4..8 => Op::Write(span, u32::from_le_bytes(seed).into()),
+        8..10 => Op::Discard(span, if flags & 2 == 0 { Leave::Zeros } else { Leave::Any }),
+        10 => Op::Extents(span),
+        11 => Op::Flush,
+        12..14 => Op::Resize(a as i8),
+        _ => Op::Reopen,
+    }
+}
+
+fn plist(len: u64, band: u64, version: u8) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><plist version=\"1.0\"><dict>\
+         <key>CFBundleInfoDictionaryVersion</key><string>6.0</string>\
+         <key>band-size</key><integer>{band}</integer>\
+         <key>bundle-backingstore-version</key><integer>{version}</integer>\
+         <key>diskimage-bundle-type</key><string>com.apple.diskimage.sparsebundle</string>\
+         <key>size</key><integer>{len}</integer></dict></plist>"
+    )
+}
+
+pub(super) fn plist_seeds() -> Vec<Vec<u8>> {
+    let store = MemoryStore::default();
+    let made = Bundle::create(Arc::new(store.clone()), &CreateOptions { len: 1 << 30, band_size: None });
+    assert!(made.is_ok());
+    let info = store.open("Info.plist", crate::store::Open::Read).ok().flatten().expect("a bundle has an Info.plist");
+    let mut xml = vec![0; info.info().len as usize];
+    info.read_at(0, &mut xml).expect("it can be read");
+    let mut binary = Vec::new();
+    let value = plist::Value::from_reader_xml(&*xml).expect("it is a property list");
+    value.to_writer_binary(&mut binary).expect("it can be written");
+    vec![xml, binary, plist(4096, 512, 2).into_bytes()]
+}
+
+pub(super) fn model_seeds() -> Vec<Vec<u8>> {
+    let operations = |seed| crate::testing::Random::new(seed).bytes(OP * MOST_OPS);
+    let disks = [[16, 8, 0], [16, 8, 1], [255, 255, 0], [1, 0, 1], [0, 0, 0]];
+    (0..).zip(disks).map(|(seed, disk)| [&disk[..], &operations(seed)].concat()).collect()
+}

@@ -1,0 +1,89 @@
+//! What fuzzing calls: one function for each parser of bytes that others wrote, and one for reads and writes.
+//!
+//! A function panics if what it claims does not hold. `fuzz/` gives them to libFuzzer; `tests/fuzz_seeds.rs` gives them
+//! the same seeds and broken copies of these, so that every run of the tests walks the same ground.
+
+mod bundle;
+mod hfsplus;
+mod partition;
+mod text;
+
+pub use bundle::{bundle_model, info_plist};
+pub use hfsplus::{btree_node, hfsplus_volume, sample};
+pub use partition::partition_map;
+pub use text::{address, size};
+
+use crate::device::Memory;
+
+/// A function, and inputs to begin with.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Of the function, and of its file in `fuzz/fuzz_targets/`.
+    pub name: &'static str,
+    /// The function.
+    pub run: fn(&[u8]),
+    /// Well-formed inputs, made by the library itself.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "address", run: address, seeds: text::address_seeds },
+    Target { name: "size", run: size, seeds: text::size_seeds },
+    Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
+    Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
+    Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
+    Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
+    Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
+];
+
+/// Sectors of the largest disk that an input describes: 4 MiB.
+const MAX_SECTORS: u16 = 8192;
+const SECTOR: usize = 512;
+
+/// The disk that an input describes: how many sectors it has (16 bits, little-endian), then the number of a sector and its
+/// bytes, again and again. So a short input makes a long disk, and what is changed stays where it belongs.
+fn disk(input: &[u8]) -> Option<Memory> {
+    let (sectors, mut rest) = input.split_first_chunk()?;
+    let sectors = u16::from_le_bytes(*sectors) % (MAX_SECTORS + 1);
+    let mut bytes = vec![0; usize::from(sectors) * SECTOR];
+    while let Some((number, after)) = rest.split_first_chunk() {
+        let (sector, after) = after.split_at(after.len().min(SECTOR));
+        let start = usize::from(u16::from_le_bytes(*number)) * SECTOR;
+        if let Some(place) = bytes.get_mut(start..start + sector.len()) {
+            place.copy_from_slice(sector);
+        }
+        rest = after;
+    }
+    Some(Memory::from(bytes))
+}
+
+/// The input that describes a disk of these bytes, a number of whole sectors.
+fn describe(bytes: &[u8]) -> Vec<u8> {
+    let sectors = bytes.len() / SECTOR;
+    assert!(sectors <= usize::from(MAX_SECTORS) && bytes.len().is_multiple_of(SECTOR), "{} bytes", bytes.len());
+    let mut input = (sectors as u16).to_le_bytes().to_vec();
+    for (number, sector) in (0_u16..).zip(bytes.chunks(SECTOR)) {
+        if sector.iter().any(|&byte| byte != 0) {
+            input.extend(number.to_le_bytes());
+            input.extend(sector);
+        }
+    }
+    input
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_described_disk_is_that_disk() {
+        let mut bytes = vec![0; 100 * SECTOR];
+        bytes[700] = 1;
+        bytes[99 * SECTOR..].fill(7);
+        let input = describe(&bytes);
+        assert_eq!(input.len(), 2 + 2 * (2 + SECTOR));
+        assert_eq!(disk(&input).unwrap().to_vec(), bytes);
+        assert!(disk(&[1]).is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! Partition maps.
+
+use super::{describe, disk};
+use crate::device::{BlockDevice, Memory};
+use crate::partition::{self, APPLE_HFS, Map, gpt};
+
+/// The rest of an input describes a disk if its first byte is even; else the checksums of its GPT are made right, so that
+/// the numbers behind them are met.
+///
+/// Probing changes nothing; partitions lie within the disk and have numbers of their own. Repair is refused and changes
+/// nothing, or leaves a map without damage that has the same partitions; a second one finds nothing to do.
+pub fn partition_map(input: &[u8]) {
+    let Some((flags, input)) = input.split_first() else { return };
+    let Some(disk) = disk(input) else { return };
+    if flags % 2 == 1 {
+        gpt::seal(&disk);
+    }
+    let before = disk.to_vec();
+    let found = partition::probe(&disk).ok().flatten();
+    assert!(disk.to_vec() == before, "probing changed the disk");
+    if let Some(map) = &found {
+        check(map, disk.info().len);
+    }
+    match gpt::repair(&disk) {
+        Err(_) => assert!(disk.to_vec() == before, "a refused repair changed the disk"),
+        Ok(_) => {
+            let repaired = partition::probe(&disk).ok().flatten();
+            let (Some(found), Some(repaired)) = (found, repaired) else { panic!("a map appeared or went away") };
+            assert_eq!((found.disk_guid, &found.partitions), (repaired.disk_guid, &repaired.partitions));
+            assert_eq!(gpt::repair(&disk).ok(), Some(gpt::Repaired::default()));
+        }
+    }
+}
+
+fn check(map: &Map, len: u64) {
+    let within = |range: &std::ops::Range<u64>| range.start < range.end && range.end <= len;
+    assert!(map.partitions.iter().all(|partition| within(&partition.range)), "{map:?}");
+    assert!(map.partitions.windows(2).all(|pair| pair[0].number < pair[1].number), "{map:?}");
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let gpt = |sectors: usize, block: u32| {
+        let disk = Memory::zeros(sectors * 512);
+        let range = gpt::create_single(&disk, block, APPLE_HFS, gpt::Guids::derived("seed"));
+        range.map(|_| disk.to_vec()).unwrap_or_default()
+    };
+    let disks = [gpt(128, 512), gpt(4096, 512), gpt(256, 4096), apm(), mbr()];
+    let input = |flags: u8, disk: &[u8]| [&[flags][..], &describe(disk)].concat();
+    disks.iter().flat_map(|disk| [input(0, disk), input(1, disk)]).collect()
+}
+
+fn apm() -> Vec<u8> {
+    let mut disk = vec![0; 200 * 512];
+    disk[..4].copy_from_slice(b"ER\x02\0");
+    for (number, (first, blocks, kind)) in
+        [(1, 63, "Apple_partition_map"), (64, 100, "Apple_HFS"), (164, 36, "Apple_Free")].iter().enumerate()
+    {
+        let entry = &mut disk[(number + 1) * 512..];
+        entry[..8].copy_from_slice(b"PM\0\0\0\0\0\x03");
+        entry[11] = *first;
+        entry[15] = *blocks;
+        entry[48..48 + kind.len()].copy_from_slice(kind.as_bytes());
+    }
+    disk
+}
+
+fn mbr() -> Vec<u8> {
+    let mut disk = vec![0; 200 * 512];
+    for (sector, entries) in
+        [(0, [(0xaf, 1, 49), (0x05, 50, 150)]), (50, [(0x83, 1, 9), (0x05, 20, 20)]), (70, [(0x0b, 1, 9), (0, 0, 0)])]
+    {
+        let record = &mut disk[sector * 512..][..512];
+        for (slot, (kind, first, count)) in entries.into_iter().enumerate() {
+            let entry = &mut record[446 + 16 * slot..][..16];
+            (entry[4], entry[8], entry[12]) = (kind, first, count);
+        }
+        record[510..].copy_from_slice(&[0x55, 0xaa]);
+    }
+    disk
+}

@@ -1,0 +1,114 @@
+//! Everything of a volume that can be asked, asked, however broken the volume is.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use crate::device::BlockDevice;
+use crate::fs::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId};
+use crate::{Error, Result};
+
+/// What a walk met.
+#[derive(Debug, Default)]
+pub struct Walked {
+    /// Entries of folders, each folder listed once.
+    pub objects: u64,
+    /// Bytes read of forks and attributes.
+    pub bytes: u64,
+    /// How many questions were answered by an error.
+    pub errors: u64,
+    /// The first of these.
+    pub first_error: Option<Error>,
+}
+
+/// Lists folders, looks names up, reads forks (of long ones the beginning and the end), links and attributes, until
+/// `most_objects` were met. Errors are counted, and the walk goes on.
+pub fn walk(volume: &dyn FileSystem, most_objects: u64) -> Walked {
+    let mut walk = Walk { volume, most_objects, met: Walked::default() };
+    let mut seen = HashSet::from([volume.root()]);
+    let mut folders = vec![volume.root()];
+    while let Some(folder) = folders.pop() {
+        for entry in walk.entries(folder) {
+            walk.object(folder, &entry);
+            if entry.attributes.kind == FileKind::Folder && seen.insert(entry.attributes.id) {
+                folders.push(entry.attributes.id);
+            }
+        }
+    }
+    walk.met
+}
+
+struct Walk<'a> {
+    volume: &'a dyn FileSystem,
+    most_objects: u64,
+    met: Walked,
+}
+
+/// How much is read of each end of a stream.
+const PIECE: u64 = 64 << 10;
+
+impl Walk<'_> {
+    fn ask<T>(&mut self, answer: Result<T>) -> Option<T> {
+        answer
+            .map_err(|error| {
+                self.met.errors += 1;
+                self.met.first_error.get_or_insert(error);
+            })
+            .ok()
+    }
+
+    /// The entries of a folder up to the first that cannot be read.
+    fn entries(&mut self, folder: NodeId) -> Vec<Entry> {
+        let mut room = self.most_objects.saturating_sub(self.met.objects);
+        let mut entries = Vec::new();
+        let answer = self.volume.list(folder, &mut |entry| {
+            if room == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+            room -= 1;
+            entries.push(entry);
+            Ok(ControlFlow::Continue(()))
+        });
+        self.ask(answer);
+        self.met.objects += entries.len() as u64;
+        entries
+    }
+
+    fn object(&mut self, folder: NodeId, entry: &Entry) {
+        let Attributes { id, kind, .. } = entry.attributes;
+        let found = self.volume.lookup(folder, &entry.name);
+        self.ask(found);
+        let attributes = self.volume.attributes(id);
+        self.ask(attributes);
+        match kind {
+            FileKind::Symlink => {
+                let target = self.volume.read_link(id);
+                self.ask(target);
+            }
+            FileKind::File => [Fork::Data, Fork::Resource].into_iter().for_each(|fork| {
+                let stream = self.volume.open(id, fork);
+                self.read(stream.map(Some));
+            }),
+            _ => {}
+        }
+        let names = self.volume.xattrs(id);
+        for name in self.ask(names).unwrap_or_default() {
+            let value = self.volume.xattr(id, &name);
+            self.read(value);
+        }
+    }
+
+    fn read(&mut self, stream: Result<Option<std::sync::Arc<dyn BlockDevice>>>) {
+        let Some(Some(stream)) = self.ask(stream) else { return };
+        let len = stream.info().len;
+        let mut piece = vec![0; len.min(PIECE) as usize];
+        for offset in [0, len - piece.len() as u64] {
+            let answer = stream.read_at(offset, &mut piece);
+            self.ask(answer);
+            self.met.bytes += piece.len() as u64;
+        }
+        if len > 0 {
+            let extent = stream.extent_at(0..len);
+            self.ask(extent);
+        }
+    }
+}
