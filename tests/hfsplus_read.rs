@@ -8,25 +8,29 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
-use bandsaw::fs::hfsplus::HfsPlus;
-use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
+use bandsaw::fs::hfsplus::{HfsPlus, Probed, probe};
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, Timestamp};
 use bandsaw::{Error, Kind};
 use common::corpus::{self, Image, KnownFile, sha256};
 
 /// Everything in a volume by path.
 fn walk(volume: &HfsPlus) -> BTreeMap<String, Attributes> {
-    fn into(volume: &HfsPlus, dir: NodeId, path: &str, all: &mut BTreeMap<String, Attributes>) {
-        for entry in volume.entries(dir).unwrap() {
+    try_walk(volume).unwrap()
+}
+
+fn try_walk(volume: &HfsPlus) -> Result<BTreeMap<String, Attributes>, Error> {
+    let mut all = BTreeMap::new();
+    let mut waiting = vec![(volume.root(), String::new())];
+    while let Some((dir, path)) = waiting.pop() {
+        for entry in volume.entries(dir)? {
             let path = format!("{path}/{}", entry.name);
             if entry.attributes.kind == FileKind::Folder {
-                into(volume, entry.attributes.id, &path, all);
+                waiting.push((entry.attributes.id, path.clone()));
             }
             assert!(all.insert(path.clone(), entry.attributes).is_none(), "{path} twice");
         }
     }
-    let mut all = BTreeMap::new();
-    into(volume, volume.root(), "", &mut all);
-    all
+    Ok(all)
 }
 
 fn contents(device: &dyn BlockDevice) -> Vec<u8> {
@@ -132,6 +136,62 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
         }
     }
     assert!(read >= 9, "only {read} volumes were read");
+}
+
+#[test]
+fn volumes_are_told_from_everything_else() {
+    let Some(images) = corpus::images("volumes_are_told_from_everything_else") else { return };
+    for image in images {
+        let Some(medium) = image.medium() else { continue };
+        for file_system in image.file_systems() {
+            let start = usize::try_from(file_system.offset).unwrap();
+            let device = Memory::read_only(&medium[start..]);
+            let expected = match &*file_system.kind {
+                "HFS+" => Some(Probed::HfsPlus),
+                "HFSX" => Some(Probed::Hfsx),
+                "HFS-standard" => Some(Probed::Hfs),
+                _ => None,
+            };
+            assert_eq!(probe(&device).unwrap(), expected, "{}", image.path());
+            if expected == Some(Probed::Hfs) {
+                let error = HfsPlus::open(Arc::new(device)).unwrap_err();
+                assert!(error.kind() == Kind::Unsupported && error.to_string().contains("plain HFS"), "{error}");
+            }
+        }
+    }
+}
+
+/// Where node `number` of the catalog of a real volume lies; its catalog is in one piece.
+fn catalog_node(volume: &[u8], number: usize) -> usize {
+    let word = |at: usize| u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
+    let catalog = word(1024 + 272 + 16) * word(1024 + 40);
+    let node_size = usize::from(u16::from_be_bytes(volume[catalog + 32..catalog + 34].try_into().unwrap()));
+    catalog + number * node_size
+}
+
+#[test]
+fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
+    let test = "a_damaged_catalog_of_1165_nodes_gives_one_clear_error";
+    let Some(image) = corpus::image(test, "raw/penguin-hfsp-many2.img.xz") else { return };
+    let sound = image.medium().unwrap();
+    let node = |number| catalog_node(&sound, number);
+    let leaf = (1..).find(|&number| sound[node(number) + 8] == 0xFF && sound[node(number) + 3] != 0).unwrap();
+    let number = u32::try_from(leaf).unwrap().to_be_bytes();
+    let table: [(usize, &[u8], &str); 4] = [
+        (node(leaf), &number, "points to itself as the next leaf"),
+        (node(0) + 14 + 22, &[0xFF; 4], "claims 4294967295 nodes of 4096 bytes"),
+        (node(leaf) + 10, &[0xFF; 2], "claims 65535 records in 4096 bytes"),
+        (1024 + 272 + 16, &[0xFF; 4], "reach past the volume's 1280 blocks"),
+    ];
+    for (at, damage, words) in table {
+        let mut bytes = sound.clone();
+        bytes[at..at + damage.len()].copy_from_slice(damage);
+        let error = open(bytes).and_then(|volume| try_walk(&volume).map(drop)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let error = open(sound[..sound.len() / 2].to_vec()).unwrap_err();
+    assert!(error.to_string().contains("1280 blocks of 4096 bytes do not fit a volume of 2621440 bytes"), "{error}");
 }
 
 /// What `fls -m` tells of an object.

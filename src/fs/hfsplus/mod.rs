@@ -13,7 +13,6 @@ mod journal;
 pub(crate) mod layout;
 mod links;
 mod stat;
-#[allow(dead_code, reason = "the builder uses what the reader does not")]
 pub(crate) mod unicode;
 
 #[cfg(test)]

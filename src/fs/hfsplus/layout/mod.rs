@@ -3,7 +3,7 @@
 //! Everything is big-endian but the inside of the journal, which is in the byte order of the machine that wrote it.
 //! Structures named `…Raw` are the bytes as they lie; what is parsed from them makes sense. Source of the facts:
 //! `docs/formats/hfsplus.md`, whose sections are cited as §n.
-#![allow(dead_code, unused_imports, reason = "the whole format is written down; reader, builder and checker each use a part")]
+#![allow(dead_code, reason = "the whole format is written down; reader, builder and checker each use a part")]
 
 mod attributes;
 mod btree;
