@@ -325,17 +325,10 @@ impl NativeSha1 {
         unsafe { number_macs(inner, outer, first, macs) }
     }
 
-    /// PBKDF2's chain for two blocks of output side by side: xors `count` further MACs of each state's last MAC into `sums`.
-    pub(super) fn chain(
-        self,
-        inner: &[u32; 5],
-        outer: &[u32; 5],
-        macs: &mut [[u32; 5]; 2],
-        sums: &mut [[u32; 5]; 2],
-        count: u32,
-    ) {
+    /// PBKDF2's chain: xors `count` further MACs, each of the one before, into `sum`.
+    pub(super) fn chain(self, inner: &[u32; 5], outer: &[u32; 5], mac: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
         // SAFETY: as above.
-        unsafe { chain(inner, outer, macs, sums, count) }
+        unsafe { chain(inner, outer, mac, sum, count) }
     }
 }
 
@@ -430,16 +423,14 @@ fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; 
 }
 
 #[target_feature(enable = "sha,sse4.1")]
-fn chain(inner: &[u32; 5], outer: &[u32; 5], macs: &mut [[u32; 5]; 2], sums: &mut [[u32; 5]; 2], count: u32) {
+fn chain(inner: &[u32; 5], outer: &[u32; 5], last: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
     let (inner, outer) = (load(inner), load(outer));
-    let (mut tags, mut xored) = (macs.each_ref().map(|state| load(state)), sums.each_ref().map(|state| load(state)));
+    let (mut tag, mut xored) = (load(last), load(sum));
     for _ in 0..count {
-        tags = mac(inner, outer, tags.map(|tag| digest_block(tag)));
-        for (sum, tag) in xored.iter_mut().zip(&tags) {
-            sum.abcd = _mm_xor_si128(sum.abcd, tag.abcd);
-            sum.e = _mm_xor_si128(sum.e, tag.e);
-        }
+        [tag] = mac(inner, outer, [digest_block(tag)]);
+        xored.abcd = _mm_xor_si128(xored.abcd, tag.abcd);
+        xored.e = _mm_xor_si128(xored.e, tag.e);
     }
-    *macs = tags.map(|tag| words(tag));
-    *sums = xored.map(|sum| words(sum));
+    *last = words(tag);
+    *sum = words(xored);
 }

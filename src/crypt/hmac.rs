@@ -2,7 +2,7 @@
 
 use sha1::block_api::compress;
 use sha1::{Digest, Sha1};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use super::aes::Cell;
 #[cfg(target_arch = "x86_64")]
@@ -64,35 +64,36 @@ impl HmacKey {
         }
     }
 
-    /// PBKDF2 with this key as the password: up to 40 bytes, two blocks of output computed side by side.
+    /// PBKDF2 with this key as the password: up to 40 bytes. Each 20 are a chain of their own, on a core of its own.
     pub(super) fn pbkdf2(&self, salt: &[u8], iterations: u32, out: &mut [u8]) {
         assert!(out.len() <= 40, "two blocks of output are enough for every key we derive");
-        let first = |block: u32| self.mac_words(&[salt, &block.to_be_bytes()].concat());
-        let mut macs = [first(1), first(2)];
-        let mut sums = macs;
-        self.chain(&mut macs, &mut sums, iterations.saturating_sub(1));
-        let mut bytes = sums.map(|words| to_bytes(&words)).concat();
+        let block = |number: u32| {
+            let mut mac = self.mac_words(&[salt, &number.to_be_bytes()].concat());
+            let mut sum = mac;
+            self.chain(&mut mac, &mut sum, iterations.saturating_sub(1));
+            mac.zeroize();
+            sum
+        };
+        let (first, second) = rayon::join(|| block(1), || block(2));
+        let mut bytes = Zeroizing::new([0; 40]);
+        bytes[..20].copy_from_slice(&to_bytes(&first));
+        bytes[20..].copy_from_slice(&to_bytes(&second));
         out.copy_from_slice(&bytes[..out.len()]);
-        bytes.zeroize();
-        sums.zeroize();
-        macs.zeroize();
     }
 
-    fn chain(&self, macs: &mut [[u32; 5]; 2], sums: &mut [[u32; 5]; 2], count: u32) {
+    fn chain(&self, mac: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
         #[cfg(target_arch = "x86_64")]
         if let Some(native) = NativeSha1::detect() {
-            return native.chain(&self.inner, &self.outer, macs, sums, count);
+            return native.chain(&self.inner, &self.outer, mac, sum, count);
         }
-        self.chain_portable(macs, sums, count);
+        self.chain_portable(mac, sum, count);
     }
 
-    fn chain_portable(&self, macs: &mut [[u32; 5]; 2], sums: &mut [[u32; 5]; 2], count: u32) {
-        for (mac, sum) in macs.iter_mut().zip(sums) {
-            for _ in 0..count {
-                *mac = self.mac_words(&to_bytes(mac));
-                for (sum, word) in sum.iter_mut().zip(*mac) {
-                    *sum ^= word;
-                }
+    fn chain_portable(&self, mac: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
+        for _ in 0..count {
+            *mac = self.mac_words(&to_bytes(mac));
+            for (sum, word) in sum.iter_mut().zip(*mac) {
+                *sum ^= word;
             }
         }
     }
@@ -167,7 +168,7 @@ mod tests {
             key.vectors(first, &mut fast);
             key.vectors_portable(first, &mut plain);
             prop_assert_eq!(fast, plain);
-            let start = [[first; 5], [first ^ 77; 5]];
+            let start = [first; 5];
             let (mut fast, mut plain) = ((start, start), (start, start));
             key.chain(&mut fast.0, &mut fast.1, count as u32);
             key.chain_portable(&mut plain.0, &mut plain.1, count as u32);
