@@ -1,22 +1,27 @@
 //! What the project does to itself: `cargo xtask <command>`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod tidy;
 
 use std::path::Path;
 
-const USAGE: &str = "\
-cargo xtask tidy    what the compiler does not check: direction of imports, words on top of files, unsafe code";
+use clap::Parser;
+
+/// What the project does to itself.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Command {
+    /// What the compiler does not check: direction of imports, words on top of files, unsafe code.
+    Tidy,
+    /// Measure the speed goals and write docs/benchmarks.md.
+    Bench(bench::Args),
+}
 
 fn main() -> anyhow::Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["tidy"] => tidy::run(root()),
-        [] | ["help" | "--help"] => {
-            println!("{USAGE}");
-            Ok(())
-        }
-        _ => anyhow::bail!("no such command; there are:\n{USAGE}"),
+    match Command::parse() {
+        Command::Tidy => tidy::run(root()),
+        Command::Bench(args) => bench::run(&args),
     }
 }
 

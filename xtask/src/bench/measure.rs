@@ -134,7 +134,8 @@ pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
 /// nothing measured meanwhile says much.
 pub(crate) fn two_thread_scaling() -> f64 {
     fn spin() -> u64 {
-        (0..400_000_000u64).fold(1, |state, n| std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n)))
+        (0..400_000_000u64)
+            .fold(1, |state, n| std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n)))
     }
     let start = Instant::now();
     std::hint::black_box(spin());

@@ -63,29 +63,23 @@ const GROUPS: &[Group] = &[
     (&[2], |b| stream::against_plain_file(b, Format::Udsb, 2, 1, [0.95, 0.95, 0.95])),
     (&[3], |b| stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])),
     (&[4], stream::band_sizes),
-    (&[7], |b| Ok([stream::first_use(b, Format::Udrw)?, stream::first_use(b, Format::Udsb)?].concat_cases())),
+    (&[7], stream::first_uses),
     (&[20, 21], trees::build_and_extract),
     (&[23], scale::million_bands),
     (&[25], startup::info),
 ];
-
-trait ConcatCases {
-    fn concat_cases(self) -> Vec<Case>;
-}
-
-impl<const N: usize> ConcatCases for [Vec<Case>; N] {
-    fn concat_cases(self) -> Vec<Case> {
-        self.into_iter().flatten().collect()
-    }
-}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(bundle) = &args.probe {
         return scale::probe(bundle);
     }
     let scratch = tempfile::Builder::new().prefix("bandsaw-bench").tempdir_in(&args.dir).context("scratch folder")?;
-    let bench =
-        Bench { dir: scratch.path().to_owned(), rounds: args.rounds.max(1), scale: args.scale, bandsaw: startup::build_command()? };
+    let bench = Bench {
+        dir: scratch.path().to_owned(),
+        rounds: args.rounds.max(1),
+        scale: args.scale,
+        bandsaw: startup::build_command()?,
+    };
     let wanted = |goals: &[u32]| args.goals.is_empty() || goals.iter().any(|goal| args.goals.contains(goal));
     let mut report = report::Report::begin(&args.dir, bench.rounds, args.scale);
     eprintln!("two threads give {:.2} of one", report.scaling_before);

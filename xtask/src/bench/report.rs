@@ -43,13 +43,19 @@ impl Report {
 
     pub(super) fn markdown(&self) -> String {
         let mut page = String::from(PREFACE);
-        let _ = writeln!(page, "Machine: {}; files on {}. {} pairs a case, sizes times {}.", self.host, self.folder, self.rounds, self.scale);
+        let _ = writeln!(
+            page,
+            "Machine: {}; files on {}. {} pairs a case, sizes times {}.",
+            self.host, self.folder, self.rounds, self.scale
+        );
         let _ = writeln!(
             page,
             "Two threads gave {:.2} times one before the run and {:.2} after; under 1.7 a busy neighbour spoils the run.\n",
             self.scaling_before, self.scaling_after
         );
-        page.push_str("| goal | case | ratio [min..max] | wanted | met | rate | reference |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+        page.push_str(
+            "| goal | case | ratio [min..max] | wanted | met | rate | reference |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+        );
         for case in &self.cases {
             let Ratio { median, min, max } = case.ratio();
             let (rate, reference) = case.figures();
@@ -81,7 +87,10 @@ engine costs, not how fast a disk is; nothing here was run on a Mac.
 /// Processor and kernel, as far as the system tells.
 fn host() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("unknown processor", |(_, name)| name);
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, name)| name);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release: Vec<&str> = kernel.trim().splitn(3, '.').collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

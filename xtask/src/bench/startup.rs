@@ -22,7 +22,13 @@ pub(super) fn build_command() -> Result<PathBuf> {
 /// Times a process from start to end, its output thrown away.
 pub(super) fn process(program: &Path, args: &[&str], dir: &Path) -> Result<Duration> {
     time(|| {
-        let status = Command::new(program).args(args).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let status = Command::new(program)
+            .args(args)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         let status = status.with_context(|| program.display().to_string())?;
         ensure!(status.success(), "{} {args:?} failed", program.display());
         Ok(())
@@ -36,8 +42,9 @@ pub(super) fn present(program: &str) -> bool {
 
 /// `bandsaw info` against `qemu-img info`, of a raw image and of a bundle, and against an empty process.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
-    drop(open::create(&bench.dir.join("i.img"), &CreateOptions::new(Format::Udrw, 64 * MIB))?);
-    drop(open::create(&bench.dir.join("i.sparsebundle"), &CreateOptions::new(Format::Udsb, 64 * MIB))?);
+    for (name, format) in [("i.img", Format::Udrw), ("i.sparsebundle", Format::Udsb)] {
+        drop(open::create(&bench.dir.join(name), &CreateOptions { format, len: 64 * MIB, band_size: None, overwrite: false })?);
+    }
     let mut cases = Vec::new();
     for name in ["i.img", "i.sparsebundle"] {
         let case = |reference: &str, least: f64| Case {

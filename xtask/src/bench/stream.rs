@@ -28,19 +28,21 @@ trait Target: Sync {
 
 impl Target for File {
     fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(match pass {
+        match pass {
             Pass::Write => self.write_all_at(buf, offset)?,
             Pass::Read => self.read_exact_at(buf, offset)?,
-        })
+        }
+        Ok(())
     }
 }
 
 impl Target for Arc<dyn BlockDevice> {
     fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Ok(match pass {
+        match pass {
             Pass::Write => self.write_at(offset, buf)?,
             Pass::Read => self.read_at(offset, buf)?,
-        })
+        }
+        Ok(())
     }
 }
 
@@ -79,12 +81,12 @@ impl Subject<'_> {
     }
 
     fn create(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = CreateOptions { overwrite: true, band_size: self.band_size, ..CreateOptions::new(self.format, self.len) };
+        let options = CreateOptions { format: self.format, len: self.len, band_size: self.band_size, overwrite: true };
         Ok(open::create(&self.path(), &options)?.disk().clone())
     }
 
     fn open(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format), ..OpenOptions::default() };
+        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format) };
         Ok(open::open(&self.path(), &options)?.disk().clone())
     }
 
@@ -146,7 +148,8 @@ pub(super) fn band_sizes(bench: &Bench) -> Result<Vec<Case>> {
     for round in 0..bench.rounds {
         for step in 0..BANDS_MIB.len() {
             let band = (step + round) % BANDS_MIB.len();
-            let subject = Subject { bench, format: Format::Udsb, band_size: Some(BANDS_MIB[band] * MIB), len: size.max(1024 * MIB) };
+            let subject =
+                Subject { bench, format: Format::Udsb, band_size: Some(BANDS_MIB[band] * MIB), len: size.max(1024 * MIB) };
             subject.remove();
             let device = subject.create()?;
             stream(&device, Pass::Write, size, MIB, 1)?;
@@ -186,7 +189,11 @@ fn copy_within(target: &dyn Target, size: u64) -> Result<Duration> {
 }
 
 /// Goal 7: writing right after creation against writing after close and reopen, both into fresh storage.
-pub(super) fn first_use(bench: &Bench, format: Format) -> Result<Vec<Case>> {
+pub(super) fn first_uses(bench: &Bench) -> Result<Vec<Case>> {
+    [Format::Udrw, Format::Udsb].into_iter().map(|format| first_use(bench, format)).collect()
+}
+
+fn first_use(bench: &Bench, format: Format) -> Result<Case> {
     let size = bench.scaled(512 * MIB);
     let subject = Subject { bench, format, band_size: None, len: size };
     let case = Case {
@@ -208,5 +215,5 @@ pub(super) fn first_use(bench: &Bench, format: Format) -> Result<Vec<Case>> {
     };
     let case = case.measure(bench.rounds, || fresh(false), || fresh(true))?;
     subject.remove();
-    Ok(vec![case])
+    Ok(case)
 }

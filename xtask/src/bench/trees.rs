@@ -28,7 +28,11 @@ pub(super) fn build_and_extract(bench: &Bench) -> Result<Vec<Case>> {
     let clean = |name: &str| super::remove(&dir.join(name));
     let build = || {
         clean("b.img");
-        process(&bench.bandsaw, &["create", "b.img", "--format", "udrw", "--fs", "hfs+", "--volname", "Bench", "--from", "tree", "--layout", "none"], dir)
+        process(
+            &bench.bandsaw,
+            &["create", "b.img", "--format", "udrw", "--fs", "hfs+", "--volname", "Bench", "--from", "tree", "--layout", "none"],
+            dir,
+        )
     };
     let extract = || {
         clean("out.bandsaw");
