@@ -1,0 +1,226 @@
+//! A disk in another container: raw to sparse bundle and back, or other bands.
+//!
+//! The disk is cut in stretches that begin and end with bands of the target, and threads take one after another: files
+//! written side by side are faster than one. What reads as zeros is not stored, whether the source says so (holes) or
+//! merely holds zeros.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crate::container::Format;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::open::{CreateOptions, Draft, Image};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// What a thread takes at a time, if the target's bands allow.
+const STRETCH: u64 = 64 << 20;
+/// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them there.
+const PIECE: usize = 256 << 10;
+/// Zeros are left out in whole blocks of this size, the one in which files are stored.
+const BLOCK: usize = 4096;
+/// More threads than this only wait for the disk.
+const MOST_THREADS: usize = 16;
+
+/// What an image is to become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvertOptions {
+    /// The container of the new image.
+    pub format: Format,
+    /// Bytes of a band, of formats that have bands. `None`: the format's default.
+    pub band_size: Option<u64>,
+    /// Whether an image that exists is to be replaced.
+    pub overwrite: bool,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Converted {
+    /// The new image, open for writing.
+    pub image: Image,
+    /// How much was moved.
+    pub copied: Copied,
+}
+
+/// How much of a disk was moved.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// Bytes read: all but holes and stated zeros.
+    pub read: u64,
+    /// Bytes written: all but zeros.
+    pub written: u64,
+}
+
+/// Makes an image at `to` that holds the same disk as `from`, durably.
+///
+/// It is made under a name of its own beside `to` and gets its place when it is whole: whatever goes wrong, or if
+/// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
+pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    let disk = from.disk();
+    let create = CreateOptions {
+        format: options.format,
+        len: disk.info().len,
+        band_size: options.band_size,
+        overwrite: options.overwrite,
+    };
+    let draft = Draft::new(to, &create)?;
+    let unit = draft.image().bundle().map_or(1, |bundle| bundle.band_size());
+    let copied = copy(&**disk, &**draft.image().disk(), unit, progress)?;
+    progress.check()?;
+    progress.stage("flush", 0);
+    Ok(Converted { image: draft.finish()?, copied })
+}
+
+/// Copies a disk onto a blank one of the same length, with several threads that never meet within `unit` bytes, aligned.
+/// The caller flushes.
+pub fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, unit: u64, progress: &dyn Progress) -> Result<Copied> {
+    let len = from.info().len;
+    if to.info().len != len {
+        let message = format!("a disk of {len} bytes does not fit one of {} bytes", to.info().len);
+        return Err(Error::new(Kind::Invalid, "copy", message));
+    }
+    progress.stage("copy", len);
+    let stretch = STRETCH.next_multiple_of(unit.max(1));
+    let job = Job { from, to, progress, len, stretch, next: AtomicU64::new(0), stop: AtomicBool::new(false) };
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let threads = cores.min(usize::try_from(len.div_ceil(stretch)).unwrap_or(cores)).max(1);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| job.work())).collect();
+        let mut total = Ok(Copied::default());
+        for worker in workers {
+            let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            total = match (total, done) {
+                (Ok(sum), Ok(part)) => Ok(Copied { read: sum.read + part.read, written: sum.written + part.written }),
+                // Of several errors the first that is none of stopping.
+                (Err(error), Err(other)) if error.kind() == Kind::Cancelled => Err(other),
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+        }
+        total
+    })
+}
+
+/// A copy that several threads work on.
+struct Job<'a> {
+    from: &'a dyn BlockDevice,
+    to: &'a dyn BlockDevice,
+    progress: &'a dyn Progress,
+    len: u64,
+    stretch: u64,
+    /// Where the next stretch begins that nobody has taken.
+    next: AtomicU64,
+    /// Another thread failed.
+    stop: AtomicBool,
+}
+
+impl Job<'_> {
+    /// Takes stretches until there are none.
+    fn work(&self) -> Result<Copied> {
+        let mut copied = Copied::default();
+        let mut buf = vec![0; PIECE];
+        loop {
+            let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
+                (at < self.len).then(|| at.saturating_add(self.stretch).min(self.len))
+            });
+            let Ok(start) = taken else { return Ok(copied) };
+            let range = start..start.saturating_add(self.stretch).min(self.len);
+            if let Err(error) = self.copy_stretch(range, &mut buf, &mut copied) {
+                self.stop.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+    }
+
+    fn copy_stretch(&self, range: Range<u64>, buf: &mut [u8], copied: &mut Copied) -> Result<()> {
+        for extent in self.from.extents(range) {
+            let (range, kind) = extent?;
+            if kind == ExtentKind::Data {
+                self.copy_data(range, buf, copied)?;
+            } else {
+                self.check()?;
+                self.progress.advance(range.end - range.start);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_data(&self, range: Range<u64>, buf: &mut [u8], copied: &mut Copied) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            self.check()?;
+            // Up to the next multiple of the buffer's length, so that all but the first piece begin with a block.
+            let most = buf.len() as u64 - at % buf.len() as u64;
+            let piece = &mut buf[..most.min(range.end - at) as usize];
+            self.from.read_at(at, piece)?;
+            for run in runs_of_data(piece, at) {
+                self.to.write_at(at + run.start as u64, &piece[run.clone()])?;
+                copied.written += run.len() as u64;
+            }
+            copied.read += piece.len() as u64;
+            at += piece.len() as u64;
+            self.progress.advance(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Cancelled, "copy", "stopped because another thread failed"));
+        }
+        self.progress.check()
+    }
+}
+
+/// The runs of `bytes`, which stand at `offset` of the disk, that are left when blocks of zeros are taken out.
+fn runs_of_data(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
+    let first = BLOCK - (offset % BLOCK as u64) as usize;
+    let block_at = move |at: usize| at..(if at == 0 { first } else { at + BLOCK }).min(bytes.len());
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < bytes.len() && is_zero(&bytes[block_at(at)]) {
+            at = block_at(at).end;
+        }
+        let start = at;
+        while at < bytes.len() && !is_zero(&bytes[block_at(at)]) {
+            at = block_at(at).end;
+        }
+        (start < at).then_some(start..at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+    use crate::progress::Silent;
+
+    #[test]
+    fn blocks_of_zeros_are_left_out() {
+        let mut bytes = vec![0; 5 * BLOCK];
+        bytes[BLOCK] = 1;
+        bytes[3 * BLOCK - 1] = 1;
+        bytes[5 * BLOCK - 1] = 1;
+        let runs = |bytes: &[u8], offset| runs_of_data(bytes, offset).collect::<Vec<_>>();
+        assert_eq!(runs(&bytes, 0), [BLOCK..3 * BLOCK, 4 * BLOCK..5 * BLOCK]);
+        // The blocks of the disk are meant, not those of the buffer.
+        let shifted = [3584..7680, 11776..15872, 19968..20480];
+        assert_eq!(runs(&bytes, 512), shifted);
+        assert_eq!(runs(&[0; 10], 4090), []);
+        assert_eq!(runs(&[1; 10], 4090), std::slice::from_ref(&(0..10)));
+    }
+
+    #[test]
+    fn any_length_is_copied() {
+        for len in [0, 1, 511, 4097, PIECE - 1, PIECE + 1, 3 * PIECE + 77] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at / 5000 % 3 * 100) as u8).collect();
+            let (from, to) = (Memory::from(bytes.clone()), Memory::zeros(len));
+            let copied = copy(&from, &to, 1, &Silent).unwrap();
+            assert!(to.to_vec() == bytes, "{len}");
+            assert_eq!(copied.read, len as u64);
+            assert!(copied.written <= copied.read);
+        }
+        assert_eq!(copy(&Memory::zeros(1), &Memory::zeros(2), 1, &Silent).unwrap_err().kind(), Kind::Invalid);
+    }
+}

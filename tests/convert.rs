@@ -1,0 +1,164 @@
+//! Disks moved from container to container: the same bytes, and no more of them than before.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bandsaw::Kind;
+use bandsaw::container::Format;
+use bandsaw::device::{BlockDeviceExt, ExtentKind};
+use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
+use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::progress::{Progress, Silent};
+
+const MIB: u64 = 1 << 20;
+const LEN: u64 = 70 * MIB + 1536;
+
+/// A disk with data at its ends, around the borders of bands, and written zeros.
+fn source(path: &Path, format: Format) -> Image {
+    let options = CreateOptions { format, len: LEN, band_size: None, overwrite: false };
+    let image = open::create(path, &options).unwrap();
+    let write = |at: u64, len: usize, byte: u8| image.disk().write_at(at, &vec![byte; len]).unwrap();
+    write(0, 512, 1);
+    write(8 * MIB - 3, 6, 2);
+    write(20 * MIB, 1 << 20, 0);
+    write(33 * MIB + 100, 3 << 20, 3);
+    write(34 * MIB, 1 << 20, 0);
+    write(LEN - 1, 1, 4);
+    image.disk().flush().unwrap();
+    drop(image);
+    open_as(path, format)
+}
+
+fn open_as(path: &Path, format: Format) -> Image {
+    open::open(path, &OpenOptions { image_format: Some(format), ..OpenOptions::default() }).unwrap()
+}
+
+fn to(format: Format, band_size: Option<u64>) -> ConvertOptions {
+    ConvertOptions { format, band_size, overwrite: false }
+}
+
+fn contents(image: &Image) -> Vec<u8> {
+    image.disk().read_vec(0, LEN as usize).unwrap()
+}
+
+fn allocated(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let meta = fs::metadata(path).unwrap();
+    let inside = |path: &PathBuf| allocated(path);
+    let below = if meta.is_dir() { fs::read_dir(path).unwrap().map(|entry| inside(&entry.unwrap().path())).sum() } else { 0 };
+    below + if meta.is_file() { meta.blocks() * 512 } else { 0 }
+}
+
+#[test]
+fn every_container_holds_the_same_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    for source_format in [Format::Udrw, Format::Udsb] {
+        let from = source(&folder.path().join(source_format.code()), source_format);
+        let expected = contents(&from);
+        let targets = [
+            (Format::Udrw, None),
+            (Format::Udsb, None),
+            (Format::Udsb, Some(MIB)),
+            (Format::Udsb, Some(MIB + 512)),
+            (Format::Udsb, Some(16 * MIB)),
+            (Format::Udsb, Some(1 << 30)),
+        ];
+        for (number, (format, band_size)) in targets.into_iter().enumerate() {
+            let path = folder.path().join(format!("{source_format}-{number}"));
+            let converted = convert(&from, &path, &to(format, band_size), &Silent).unwrap();
+            drop(converted);
+            let image = open_as(&path, format);
+            if let Some(band_size) = band_size {
+                assert_eq!(image.bundle().unwrap().band_size(), band_size);
+            }
+            assert!(contents(&image) == expected, "{source_format} to {format} {band_size:?}");
+            let most = 3 * MIB;
+            assert!(allocated(&path) < most, "{source_format} to {format} {band_size:?}: {} bytes", allocated(&path));
+        }
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Udsb);
+    let converted = convert(&from, &folder.path().join("b"), &to(Format::Udsb, Some(MIB)), &Silent).unwrap();
+    let disk = converted.image.disk();
+    let data: u64 = disk
+        .extents(0..LEN)
+        .map(|run| run.unwrap())
+        .filter(|run| run.1 == ExtentKind::Data)
+        .map(|run| run.0.end - run.0.start)
+        .sum();
+    assert!(data >= converted.copied.written && data < 3 * MIB, "{data}: {:?}", converted.copied);
+    assert!(converted.copied.written < 2 * MIB + 6 * 4096, "{:?}", converted.copied);
+    assert!(disk.extents(9 * MIB..33 * MIB).all(|run| run.unwrap().1 == ExtentKind::Hole));
+}
+
+/// Says stop after some bytes.
+struct StopAfter {
+    left: AtomicU64,
+}
+
+impl Progress for StopAfter {
+    fn stage(&self, _name: &str, _total: u64) {}
+    fn advance(&self, n: u64) {
+        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(n)));
+    }
+    fn cancelled(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+#[test]
+fn a_stopped_conversion_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Udrw);
+    let old = folder.path().join("old");
+    fs::write(&old, b"old").unwrap();
+    for left in [1, 20 * MIB, 60 * MIB] {
+        let stop = StopAfter { left: left.into() };
+        for (path, overwrite) in [(folder.path().join("new"), false), (old.clone(), true)] {
+            let options = ConvertOptions { overwrite, ..to(Format::Udsb, Some(MIB)) };
+            assert_eq!(convert(&from, &path, &options, &stop).unwrap_err().kind(), Kind::Cancelled);
+        }
+    }
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn an_image_is_not_converted_onto_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in [Format::Udrw, Format::Udsb] {
+        let path = folder.path().join(format.code());
+        let from = source(&path, format);
+        assert_eq!(convert(&from, &path, &to(Format::Udrw, None), &Silent).unwrap_err().kind(), Kind::Conflict);
+        let overwrite = ConvertOptions { overwrite: true, ..to(Format::Udrw, None) };
+        let error = convert(&from, &path, &overwrite, &Silent).unwrap_err();
+        assert!(error.kind() == Kind::Conflict && error.to_string().contains("in use"), "{error}");
+        assert_eq!(contents(&from)[..512], [1; 512]);
+    }
+}
+
+#[test]
+fn progress_adds_up_to_the_disk() {
+    struct Sum(AtomicU64);
+    impl Progress for Sum {
+        fn stage(&self, name: &str, total: u64) {
+            assert!(name == "flush" || total == LEN);
+        }
+        fn advance(&self, n: u64) {
+            self.0.fetch_add(n, Ordering::Relaxed);
+        }
+        fn cancelled(&self) -> bool {
+            false
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Udsb);
+    let sum = Sum(AtomicU64::new(0));
+    convert(&from, &folder.path().join("b"), &to(Format::Udsb, Some(MIB)), &sum).unwrap();
+    assert_eq!(sum.0.into_inner(), LEN);
+}
