@@ -1,5 +1,6 @@
 //! What people ask for, each in one file.
 
 pub mod convert;
+pub mod export;
 mod folders;
 pub mod import;

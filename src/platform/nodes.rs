@@ -13,9 +13,7 @@ mod host;
 #[path = "nodes_macos.rs"]
 mod host;
 
-#[expect(unused_imports, reason = "extraction is about to use it")]
-pub(crate) use host::device_from_mac;
-pub(crate) use host::{device_to_mac, node_at, node_of, xattr_from_mac, xattr_to_mac};
+pub(crate) use host::{MOST_XATTR, device_from_mac, device_to_mac, make_special, node_at, node_of, xattr_from_mac, xattr_to_mac};
 
 /// Seconds and nanoseconds since 1970.
 pub(crate) type Moment = (i64, u32);
@@ -69,7 +67,6 @@ pub(crate) fn xattrs(node: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>>
     Ok(found)
 }
 
-#[expect(dead_code, reason = "extraction is about to use it")]
 /// Sets an extended attribute, named as macOS does, of an open node.
 pub(crate) fn set_xattr(node: BorrowedFd<'_>, mac_name: &str, value: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::fsetxattr(node, &*xattr_from_mac(mac_name), value, rustix::fs::XattrFlags::empty())?)

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp};
 
 use super::{Moment, Node};
 
@@ -61,7 +61,20 @@ pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
 }
 
 /// A device number of macOS as the host writes it.
-#[expect(dead_code, reason = "extraction is about to use it")]
 pub(crate) fn device_from_mac(device: u32) -> u64 {
     rustix::fs::makedev(device >> 24, device & 0xFF_FFFF)
 }
+
+/// Makes a FIFO, a socket or a device node.
+pub(crate) fn make_special(
+    folder: BorrowedFd<'_>,
+    name: &str,
+    kind: FileType,
+    mode: Mode,
+    special: u64,
+) -> rustix::io::Result<()> {
+    rustix::fs::mknodat(folder, name, kind, mode, special)
+}
+
+/// The longest value of an extended attribute that the kernel takes.
+pub(crate) const MOST_XATTR: u64 = 64 << 10;

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, Stat};
 
 use super::Node;
 
@@ -57,3 +57,17 @@ pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
 pub(crate) fn device_from_mac(device: u32) -> u64 {
     u64::from(device)
 }
+
+/// Would make a FIFO, a socket or a device node; there is no safe binding for it.
+pub(crate) fn make_special(
+    _folder: BorrowedFd<'_>,
+    _name: &str,
+    _kind: FileType,
+    _mode: Mode,
+    _special: u64,
+) -> rustix::io::Result<()> {
+    Err(rustix::io::Errno::OPNOTSUPP)
+}
+
+/// The longest value of an extended attribute that is read into memory; HFS+ and APFS take more.
+pub(crate) const MOST_XATTR: u64 = 1 << 30;

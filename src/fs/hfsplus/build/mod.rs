@@ -252,3 +252,6 @@ fn blank(device: &dyn BlockDevice) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! One file, symbolic link or special node, made in an open folder of the host.
+//!
+//! Nothing here follows a link or takes a path: a name is one part, checked, in a folder that is open. What a volume says
+//! cannot lead out of the target.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::LAYER;
+use crate::device::{BlockDevice, ExtentKind};
+use crate::fs::{Attributes, FileKind, FileSystem, Fork, Timestamp};
+use crate::platform::nodes;
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Read and written in one go.
+pub(super) const BUFFER: usize = 1 << 20;
+
+/// How nodes are made, for all of them.
+#[derive(Clone, Copy)]
+pub(super) struct Maker<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) overwrite: bool,
+    pub(super) owners: Owners,
+}
+
+/// Whom new nodes belong to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owners {
+    /// The user and group that new nodes have by themselves.
+    own: (u32, u32),
+    /// Only root may give nodes away.
+    restore: bool,
+}
+
+impl Owners {
+    /// `target` is the open folder that everything goes to.
+    pub(super) fn new(target: BorrowedFd<'_>) -> io::Result<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        // A folder may pass on its own group.
+        let inherited = nodes::node_of(target)?.mode & 0o2000 != 0;
+        let gid = if inherited { u32::MAX } else { gid.as_raw() };
+        Ok(Self { own: (uid.as_raw(), gid), restore: uid.is_root() })
+    }
+
+    fn must_change(&self, attributes: &Attributes) -> bool {
+        self.restore && self.own != (attributes.uid, attributes.gid)
+    }
+
+    /// Permissions, without the rights of an owner that the node does not get.
+    fn mode(&self, attributes: &Attributes) -> Mode {
+        let theirs = self.restore || self.own == (attributes.uid, attributes.gid);
+        Mode::from_raw_mode(rustix::fs::RawMode::from(attributes.mode & if theirs { 0o7777 } else { 0o1777 }))
+    }
+}
+
+/// Refuses what is no name of a single entry on this host.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || matches!(name, "." | "..") || name.contains(['/', '\0']) {
+        return Err(Error::unsupported(LAYER, "is no name that the host can have"));
+    }
+    Ok(())
+}
+
+pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| match errno {
+        Errno::EXIST => Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for"),
+        errno => Error::io(LAYER, doing, errno),
+    }
+}
+
+impl Maker<'_> {
+    /// Makes what `attributes` describe as `name` in `folder`; returns the bytes of contents. What it can do without
+    /// is told to `problem`.
+    pub(super) fn make(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &str,
+        attributes: &Attributes,
+        buffer: &mut [u8],
+        problem: &mut dyn FnMut(Error),
+    ) -> Result<u64> {
+        check_name(name)?;
+        self.progress.check()?;
+        match attributes.kind {
+            FileKind::File => self.file(folder, name, attributes, buffer, problem),
+            FileKind::Symlink => self.symlink(folder, name, attributes).map(|()| 0),
+            FileKind::Folder => Err(Error::new(Kind::Invalid, LAYER, "a folder is not made like this")),
+            _ => self.special(folder, name, attributes).map(|()| 0),
+        }
+    }
+
+    /// Calls `create` again after removing what stands in the way, if that is allowed and no folder.
+    pub(super) fn create<T>(&self, folder: BorrowedFd<'_>, name: &str, create: impl Fn() -> rustix::io::Result<T>) -> Result<T> {
+        match create() {
+            Err(Errno::EXIST) if self.overwrite => {
+                rustix::fs::unlinkat(folder, name, AtFlags::empty()).map_err(failed("replace"))?;
+                create().map_err(failed("create"))
+            }
+            result => result.map_err(failed("create")),
+        }
+    }
+
+    fn file(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &str,
+        attributes: &Attributes,
+        buffer: &mut [u8],
+        problem: &mut dyn FnMut(Error),
+    ) -> Result<u64> {
+        let contents = self.fs.open(attributes.id, Fork::Data)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = File::from(self.create(folder, name, || rustix::fs::openat(folder, name, flags, mode))?);
+        if let Err(error) = self.copy(&*contents, &file, buffer) {
+            // Half a file is worse than none: nobody would notice. Best effort, the error tells.
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+            return Err(error);
+        }
+        self.finish(file.as_fd(), attributes, problem)?;
+        Ok(contents.info().len)
+    }
+
+    fn copy(&self, from: &dyn BlockDevice, to: &File, buffer: &mut [u8]) -> Result<()> {
+        let write = |source| Error::io(LAYER, "write", source);
+        let (len, mut at) = (from.info().len, 0);
+        if len > BUFFER as u64 {
+            to.set_len(len).map_err(write)?;
+        }
+        while at < len {
+            let mut now = (len - at).min(BUFFER as u64);
+            // What is stored nowhere in a large file stays a hole.
+            let extent = if len > BUFFER as u64 { Some(from.extent_at(at..len)?) } else { None };
+            match extent {
+                Some(extent) if extent.kind != ExtentKind::Data => now = extent.len,
+                _ => {
+                    let piece = &mut buffer[..now as usize];
+                    from.read_at(at, piece)?;
+                    to.write_all_at(piece, at).map_err(write)?;
+                }
+            }
+            at += now;
+            self.progress.advance(now);
+            if at < len {
+                self.progress.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn symlink(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {
+        let target = self.fs.read_link(attributes.id)?;
+        self.create(folder, name, || rustix::fs::symlinkat(&*target, folder, name))?;
+        self.finish_unopened(folder, name, attributes)
+    }
+
+    fn special(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {
+        let kind = match attributes.kind {
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::Socket => FileType::Socket,
+            FileKind::CharDevice => FileType::CharacterDevice,
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::File | FileKind::Folder | FileKind::Symlink => {
+                return Err(Error::new(Kind::Invalid, LAYER, "is no special node"));
+            }
+        };
+        let device = nodes::device_from_mac(attributes.device);
+        let mode = Mode::RUSR | Mode::WUSR;
+        self.create(folder, name, || nodes::make_special(folder, name, kind, mode, device))?;
+        self.finish_unopened(folder, name, attributes)?;
+        let mode = self.owners.mode(attributes);
+        rustix::fs::chmodat(folder, name, mode, AtFlags::empty()).map_err(failed("set permissions"))
+    }
+
+    /// Owner and dates of what cannot be opened.
+    fn finish_unopened(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {
+        if self.owners.must_change(attributes) {
+            let (uid, gid) = owner(attributes);
+            rustix::fs::chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("set owner"))?;
+        }
+        rustix::fs::utimensat(folder, name, &dates(attributes), AtFlags::SYMLINK_NOFOLLOW).map_err(failed("set dates"))
+    }
+
+    /// Extended attributes, owner, permissions and dates of an open file or folder, in the order in which they do not
+    /// undo each other.
+    pub(super) fn finish(&self, node: BorrowedFd<'_>, attributes: &Attributes, problem: &mut dyn FnMut(Error)) -> Result<()> {
+        if let Err(error) = self.xattrs(node, attributes, problem) {
+            problem(error);
+        }
+        if self.owners.must_change(attributes) {
+            let (uid, gid) = owner(attributes);
+            rustix::fs::fchown(node, uid, gid).map_err(failed("set owner"))?;
+        }
+        rustix::fs::fchmod(node, self.owners.mode(attributes)).map_err(failed("set permissions"))?;
+        rustix::fs::futimens(node, &dates(attributes)).map_err(failed("set dates"))
+    }
+
+    fn xattrs(&self, node: BorrowedFd<'_>, attributes: &Attributes, problem: &mut dyn FnMut(Error)) -> Result<()> {
+        for name in self.fs.xattrs(attributes.id)? {
+            let Some(value) = self.fs.xattr(attributes.id, &name)? else { continue };
+            if let Err(error) = set_xattr(node, &name, &*value) {
+                problem(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set_xattr(node: BorrowedFd<'_>, name: &str, value: &dyn BlockDevice) -> Result<()> {
+    let refused = |kind, why: String| Error::new(kind, LAYER, format!("extended attribute {name}: {why}"));
+    let len = value.info().len;
+    if len > nodes::MOST_XATTR {
+        return Err(refused(Kind::Unsupported, format!("{len} bytes are more than the host can store ({})", nodes::MOST_XATTR)));
+    }
+    let mut bytes = vec![0; len as usize];
+    value.read_at(0, &mut bytes)?;
+    nodes::set_xattr(node, name, &bytes).map_err(|error| refused(Kind::Io, "the host does not store it".into()).caused_by(error))
+}
+
+fn owner(attributes: &Attributes) -> (Option<rustix::fs::Uid>, Option<rustix::fs::Gid>) {
+    (Some(rustix::fs::Uid::from_raw(attributes.uid)), Some(rustix::fs::Gid::from_raw(attributes.gid)))
+}
+
+fn dates(attributes: &Attributes) -> Timestamps {
+    let date = |moment: Option<Timestamp>| match moment {
+        Some(moment) => Timespec { tv_sec: moment.seconds, tv_nsec: moment.nanos.into() },
+        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+    };
+    Timestamps { last_access: date(attributes.accessed.or(attributes.modified)), last_modification: date(attributes.modified) }
+}

@@ -1,0 +1,88 @@
+//! What is in a volume, out again: into a folder of the host, or as a tar archive.
+//!
+//! One object that cannot be read, or that the host cannot hold, does not stop the others: it is a problem in the
+//! report. What stops everything is a host that can take no more.
+
+mod folder;
+mod host_node;
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::Error;
+use crate::error::Place;
+
+pub use folder::{FolderOptions, to_folder};
+
+const LAYER: &str = "extract";
+
+/// What was brought out, and what was not.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// Files, each name of a hard-linked one counted.
+    pub files: u64,
+    /// Folders.
+    pub folders: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Bytes of contents.
+    pub bytes: u64,
+    /// What could not be brought out, or not with everything it has, each with its path in the volume. At most
+    /// [`MOST_PROBLEMS`].
+    pub problems: Vec<Error>,
+    /// How many problems there were in all.
+    pub problem_count: u64,
+}
+
+/// The problems that are kept; more are only counted.
+pub const MOST_PROBLEMS: usize = 1000;
+
+impl Exported {
+    fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.folders += other.folders;
+        self.symlinks += other.symlinks;
+        self.bytes += other.bytes;
+        self.problem_count += other.problem_count;
+        let room = MOST_PROBLEMS.saturating_sub(self.problems.len());
+        self.problems.extend(other.problems.into_iter().take(room));
+    }
+
+    fn problem(&mut self, error: Error) {
+        self.problem_count += 1;
+        if self.problems.len() < MOST_PROBLEMS {
+            self.problems.push(error);
+        }
+    }
+}
+
+/// The report of several threads.
+#[derive(Debug, Default)]
+struct Report(Mutex<Exported>);
+
+impl Report {
+    fn add(&self, part: Exported) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(part);
+    }
+
+    fn into_inner(self) -> Exported {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the next object would fail too, so that it is better to stop.
+fn is_fatal(error: &Error) -> bool {
+    use std::io::ErrorKind as Io;
+    let host = error.io_kind();
+    error.kind() == crate::Kind::Cancelled
+        || matches!(host, Some(Io::StorageFull | Io::QuotaExceeded | Io::ReadOnlyFilesystem | Io::OutOfMemory))
+}
+
+/// The error as one about the entry `name` of a folder of the volume, or about the folder itself if `name` is empty.
+fn about(error: Error, folder: &str, name: &str) -> Error {
+    let path = if name.is_empty() { folder.to_owned() } else { format!("{}/{name}", folder.trim_end_matches('/')) };
+    match error.place() {
+        Place::None => error.named(path),
+        // Where a lower layer met it is worth more than to be replaced.
+        _ => Error::new(error.kind(), LAYER, "cannot be brought out").named(path).caused_by(error),
+    }
+}
