@@ -109,7 +109,7 @@ fn wrappers_without_faults_change_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
     #[test]
     fn memory_is_its_model(seed: u64, count in 1..400_usize) {

@@ -86,6 +86,9 @@ impl Case {
     #[track_caller]
     fn compare(&self, offset: u64, found: &[u8], expected: &[u8], why: &str) {
         assert_eq!(found.len(), expected.len(), "{}: {why}: lengths differ", self.promise);
+        if found == expected {
+            return; // told apart by the C library, not byte by byte in a debug build
+        }
         if let Some(index) = (0..found.len()).find(|index| found[*index] != expected[*index]) {
             let differing = (0..found.len()).filter(|index| found[*index] != expected[*index]).count();
             panic!(

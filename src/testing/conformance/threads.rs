@@ -74,9 +74,11 @@ fn expect_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
     case.expect(at, &expected, "a piece between the pieces of other threads");
 }
 
-/// Everything around a kept range is written and discarded again and again; the kept range must not flicker.
+/// Everything around a kept range is written and discarded again and again, the next unit as a whole too; the kept
+/// range must not flicker.
 pub(super) fn reads_beside_discards(case: &Case) {
-    let end = case.unit.clamp(48 << 10, 1 << 20).min(case.len());
+    let end = case.unit.clamp(48 << 10, 128 << 10).min(case.len());
+    let next = case.unit.max(end)..case.len().min(2 * case.unit.max(end));
     let kept = 20_001..28_001;
     let bytes = content(1, 1, kept.clone());
     case.write(kept.start, &bytes);
@@ -93,8 +95,9 @@ pub(super) fn reads_beside_discards(case: &Case) {
         let stopping = Stop(&stop);
         for round in 0..4 * ROUNDS {
             let leave = if round % 2 == 0 { Leave::Zeros } else { Leave::Any };
-            for range in [0..kept.start, kept.end..end] {
-                case.write(range.start, &content(2, round, range.clone()));
+            for range in [0..kept.start, kept.end..end, next.clone()] {
+                let some = range.start..range.end.min(range.start + (128 << 10));
+                case.write(range.start, &content(2, round, some));
                 case.must("discard", case.device.discard(range, leave));
             }
         }
