@@ -1,14 +1,15 @@
 //! Random work on a device over a [`PowerCut`], then every crash: what was flushed must be there, and elsewhere each
 //! sector must be old or new.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::disk::SECTOR;
-use super::{Crash, PowerCut};
+use super::{Crash, Keep, PowerCut};
 use crate::Result;
-use crate::device::{BlockDevice, BlockDeviceExt, Leave};
+use crate::device::{BlockDevice, BlockDeviceExt, Leave, is_zero};
 use crate::testing::Random;
 
 type Make<'a> = Box<dyn Fn(&PowerCut) -> Result<Arc<dyn BlockDevice>> + 'a>;
@@ -117,14 +118,38 @@ impl<'a> Survival<'a> {
         let len = device.info().len;
         assert!(past.allows_len(len), "{place}: the length is {len}, which it never was since the last flush");
         let found = device.read_vec(0, len as usize).unwrap_or_else(|error| panic!("{place}: {error}"));
-        for (sector, bytes) in (0..).zip(found.chunks(SECTOR as usize)) {
-            if let Some(why) = past.refuses(sector, bytes) {
-                panic!("{place}: sector {sector} (byte {}): {why}", sector * SECTOR);
-            }
+        if let Some(why) = past.refuses(&found) {
+            panic!("{place}: {why}");
         }
         let bytes = [0x77; SECTOR as usize];
         let written = device.write_at(0, &bytes).and_then(|()| device.flush()).and_then(|()| device.read_array(0));
         assert_eq!(written.unwrap_or_else(|error| panic!("{place}: {error}")), bytes, "{place}: a write is not read");
+        if self.resize_by > 0 && matches!(crash.keep, Keep::Some(_)) {
+            self.check_growth(crash, device, place);
+        }
+    }
+
+    /// Growth trusts no leftovers, whatever the crash left and whatever a second crash does to it.
+    fn check_growth(&self, crash: &Crash, device: Arc<dyn BlockDevice>, place: &str) {
+        let old = device.info().len;
+        let new = old + self.resize_by.next_multiple_of(SECTOR);
+        let begin = crash.store.position();
+        device.set_len(new, Leave::Zeros).unwrap_or_else(|error| panic!("{place}: grow: {error}"));
+        device.flush().unwrap_or_else(|error| panic!("{place}: flush: {error}"));
+        self.expect_zeros(&*device, old, place);
+        drop(device);
+        for second in crash.store.crashes_from(begin, begin as u64, 1) {
+            let place = format!("{place}, grown, crash after event {} ({:?})", second.position, second.keep);
+            let device = (self.open)(&second.store).unwrap_or_else(|error| panic!("{place}: does not open: {error}"));
+            let len = device.info().len;
+            assert!(len == old || len == new, "{place}: the length is {len}, neither {old} nor {new}");
+            self.expect_zeros(&*device, old, &place);
+        }
+    }
+
+    fn expect_zeros(&self, device: &dyn BlockDevice, from: u64, place: &str) {
+        let bytes = device.read_vec(from, (device.info().len - from) as usize).unwrap_or_else(|error| panic!("{place}: {error}"));
+        assert!(is_zero(&bytes), "{place}: growing showed what was there before");
     }
 }
 
@@ -158,7 +183,10 @@ impl Version {
     fn allows(&self, found: &[u8]) -> bool {
         match self {
             Version::Anything => true,
-            Version::Bytes(bytes) => (0..found.len()).all(|index| bytes.get(index).copied().unwrap_or(0) == found[index]),
+            Version::Bytes(bytes) => {
+                let (known, beyond) = found.split_at(bytes.len().min(found.len()));
+                *known == bytes[..known.len()] && is_zero(beyond)
+            }
         }
     }
 }
@@ -277,14 +305,22 @@ impl Past {
         len == self.settled_len || self.unsettled().any(|(_, changed)| changed == Some(len))
     }
 
-    fn refuses(&self, sector: u64, found: &[u8]) -> Option<String> {
-        let settled = self.settled.get(sector as usize).cloned().unwrap_or(Version::Bytes(Vec::new()));
-        let mut later = self.unsettled().flat_map(|(versions, _)| versions).filter(|(at, _)| *at == sector);
-        if settled.allows(found) || later.any(|(_, version)| version.allows(found)) {
-            return None;
+    /// Finds the first sector that holds neither what was flushed nor anything later, and says so.
+    fn refuses(&self, found: &[u8]) -> Option<String> {
+        let mut later: BTreeMap<u64, Vec<&Version>> = BTreeMap::new();
+        for (sector, version) in self.unsettled().flat_map(|(versions, _)| versions) {
+            later.entry(*sector).or_default().push(version);
         }
-        let others = self.unsettled().flat_map(|(versions, _)| versions).filter(|(at, _)| *at == sector).count();
-        let what = if found.iter().all(|byte| *byte == 0) { "zeros" } else { "other bytes" };
-        Some(format!("{what} where there was something flushed and {others} later versions"))
+        let zeros = Version::Bytes(Vec::new());
+        for (sector, bytes) in (0..).zip(found.chunks(SECTOR as usize)) {
+            let later = later.get(&sector).map_or(&[][..], Vec::as_slice);
+            let settled = self.settled.get(sector as usize).unwrap_or(&zeros);
+            if !settled.allows(bytes) && !later.iter().any(|version| version.allows(bytes)) {
+                let what = if bytes.iter().all(|byte| *byte == 0) { "zeros" } else { "other bytes" };
+                let at = sector * SECTOR;
+                return Some(format!("{what} at byte {at}, neither what was flushed nor one of {} later versions", later.len()));
+            }
+        }
+        None
     }
 }
