@@ -1,6 +1,7 @@
 //! What people ask for, each in one file.
 
 pub mod convert;
+pub mod create;
 pub mod export;
 mod folders;
 pub mod import;

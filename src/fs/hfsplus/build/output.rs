@@ -1,7 +1,7 @@
 //! Bytes one after another to a device whose every byte is zero, in large writes.
 
 use crate::Result;
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, is_zero};
 
 /// Large enough that a call costs nothing beside the copy, small enough to stay in the processor's cache.
 pub(super) const BUFFER: usize = 1 << 20;
@@ -98,10 +98,6 @@ impl<'a> Output<'a> {
         }
         self.device.write_at(self.start + from as u64, &self.buffer[from..to])
     }
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(256).all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 #[cfg(test)]

@@ -1,0 +1,202 @@
+//! A new image: sized, partitioned, formatted and filled in one call.
+//!
+//! The tree of files is known in full before anything is made, so the image has the right size from the beginning and is
+//! written once, from front to back. It is made under a name of its own and takes its place when it is whole.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use super::import::{self, FolderOptions};
+use crate::container::Format;
+use crate::device::{BlockDevice, Slice};
+use crate::fs::Timestamp;
+use crate::fs::hfsplus::build::{self, Built, Plan};
+use crate::fs::source::Tree;
+use crate::open::{self, Draft, Image};
+use crate::partition::{APPLE_HFS, gpt};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "create";
+
+/// What a new image is to be.
+#[derive(Debug)]
+pub struct CreateOptions {
+    /// Its container.
+    pub format: Format,
+    /// Bytes of the disk, a multiple of 512. `None`: what the files need, and some room; a blank disk has no such default.
+    pub len: Option<u64>,
+    /// Bytes of a band, of formats that have bands. `None`: the format's default.
+    pub band_size: Option<u64>,
+    /// Whether an image that exists is to be replaced.
+    pub overwrite: bool,
+    /// What is on the disk. `None`: nothing, it is blank.
+    pub volume: Option<NewVolume>,
+    /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is younger. All identifiers
+    /// are then made from what the image holds, and the same input gives the same bytes.
+    pub epoch: Option<Timestamp>,
+}
+
+/// A volume to be made.
+#[derive(Debug)]
+pub struct NewVolume {
+    /// How the disk is divided.
+    pub layout: Layout,
+    /// Its name.
+    pub name: String,
+    /// HFSX instead of HFS+: `A` and `a` are different names.
+    pub case_sensitive: bool,
+    /// Bytes of an allocation block, a power of two from 512. `None`: as Apple's formatter chooses.
+    pub block_size: Option<u32>,
+    /// What it is filled with.
+    pub source: Source,
+}
+
+/// How a disk is divided, by hdiutil's names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `GPTSPUD`: a GUID partition table with one partition.
+    #[default]
+    Gptspud,
+    /// `NONE`: the volume is the disk.
+    None,
+}
+
+impl Layout {
+    /// Every layout.
+    pub const ALL: [Self; 2] = [Self::Gptspud, Self::None];
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Gptspud => "GPTSPUD",
+            Self::None => "NONE",
+        })
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    /// hdiutil's name in any case.
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|layout| layout.to_string().eq_ignore_ascii_case(text))
+            .ok_or_else(|| Error::new(Kind::Invalid, "layout", "is neither gptspud nor none").named(text))
+    }
+}
+
+/// What a volume is filled with.
+#[derive(Debug, Default)]
+pub enum Source {
+    /// Nothing: the volume is formatted.
+    #[default]
+    Empty,
+    /// What is in a folder of the host. The image itself is left out if it lies there.
+    Folder(PathBuf),
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct Created {
+    /// The image, open for writing.
+    pub image: Image,
+    /// The volume on it, if one was asked for.
+    pub volume: Option<Built>,
+}
+
+/// Makes an image at `path`, durably.
+///
+/// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
+pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
+    let CreateOptions { format, len, band_size, overwrite, volume, epoch } = options;
+    if !overwrite && fs::symlink_metadata(path).is_ok() {
+        // Said again by the draft; here before the source is read for nothing.
+        return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
+    }
+    let draft = |len| Draft::new(path, &open::CreateOptions { format, len, band_size, overwrite });
+    let Some(volume) = volume else {
+        let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
+        return Ok(Created { image: draft(len)?.finish()?, volume: None });
+    };
+    let NewVolume { layout, name, case_sensitive, block_size, source } = volume;
+    let created = epoch.unwrap_or_else(now);
+    let tree = read(source, path, created, progress)?;
+    let ids = Ids::new(epoch, &name, &tree);
+    let options = build::Options { name, case_sensitive, block_size, created, latest: epoch, identifier: ids.volume };
+    let plan = Plan::new(tree, options)?;
+    let draft = draft(len.map_or_else(|| disk_len(&plan, layout), Ok)?)?;
+    let built = build_on(draft.image().disk(), &plan, layout, ids.disk, progress)?;
+    progress.stage("flush", 0);
+    Ok(Created { image: draft.finish()?, volume: Some(built) })
+}
+
+fn build_on(
+    disk: &Arc<dyn BlockDevice>,
+    plan: &Plan,
+    layout: Layout,
+    guids: gpt::Guids,
+    progress: &dyn Progress,
+) -> Result<Built> {
+    match layout {
+        Layout::None => plan.build(&**disk, progress),
+        Layout::Gptspud => {
+            let range = gpt::create_single(&**disk, disk.info().block, APPLE_HFS, guids)?;
+            plan.build(&Slice::new(disk.clone(), range)?, progress)
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progress) -> Result<Tree> {
+    match source {
+        Source::Empty => Ok(Tree::empty(created)),
+        Source::Folder(folder) => import::folder(&folder, &FolderOptions { leave_out: vec![image.to_owned()] }, progress),
+    }
+}
+
+/// Bytes of a disk that holds the volume with room to work.
+fn disk_len(plan: &Plan, layout: Layout) -> Result<u64> {
+    /// The sector of every disk made here.
+    const BLOCK: u32 = 512;
+    let len = plan.comfortable_len()?;
+    match layout {
+        Layout::None => Ok(len),
+        Layout::Gptspud => Ok(gpt::Geometry::holding(len, BLOCK)?.disk_len()),
+    }
+}
+
+/// The identifiers of disk, partition and volume.
+struct Ids {
+    disk: gpt::Guids,
+    volume: u64,
+}
+
+impl Ids {
+    /// Random ones, or with a fixed date such as follow from what the image holds.
+    fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
+        let Some(epoch) = epoch else {
+            return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4().as_u64_pair().1 };
+        };
+        let mut seed = format!("{name}\0{}\0{}", epoch.seconds, tree.nodes.len());
+        for node in &tree.nodes {
+            seed.push('\0');
+            seed.push_str(&node.name);
+        }
+        let seed = Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string();
+        let volume = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw volume\0{seed}").as_bytes());
+        Self { disk: gpt::Guids::derived(&seed), volume: volume.as_u64_pair().0 }
+    }
+}
