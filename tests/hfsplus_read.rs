@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
@@ -192,6 +192,67 @@ fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
     }
     let error = open(sound[..sound.len() / 2].to_vec()).unwrap_err();
     assert!(error.to_string().contains("1280 blocks of 4096 bytes do not fit a volume of 2621440 bytes"), "{error}");
+}
+
+/// Sets the start of a volume's journal back to its first transaction, all of which have long been in place, and
+/// damages every sector that these transactions wrote. Returns how many sectors that are.
+fn tear(volume: &mut [u8]) -> usize {
+    let big = |volume: &[u8], at: usize| u32::from_be_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
+    let little = |volume: &[u8], at: usize| u32::from_le_bytes(volume[at..at + 4].try_into().unwrap()) as usize;
+    let info_block = big(volume, 1024 + 12) * big(volume, 1024 + 40);
+    let journal = big(volume, info_block + 40);
+    let (end, list_size) = (little(volume, journal + 16), little(volume, journal + 32));
+    let mut torn = BTreeSet::new();
+    let mut at = 512;
+    while at != end {
+        let list = journal + at;
+        let blocks = usize::from(u16::from_le_bytes([volume[list + 2], volume[list + 3]]));
+        let infos = (1..blocks).map(|index| list + 16 + 16 * index);
+        torn.extend(
+            infos
+                .flat_map(|info| (0..little(volume, info + 8) / 512).map(move |at| (info, at)))
+                .map(|(info, sector)| little(volume, info) + sector),
+        );
+        at += little(volume, list + 4);
+        assert!(at >= 512 + list_size && at <= end, "the transactions of this volume do not wrap");
+    }
+    for sector in &torn {
+        // Without the volume header the journal would not be found; of that, only the counts of files and folders.
+        let damage = if *sector == 2 { 1024 + 32..1024 + 40 } else { sector * 512..(sector + 1) * 512 };
+        volume[damage].fill(0xA5);
+    }
+    volume[journal + 8..journal + 16].copy_from_slice(&512_u64.to_le_bytes());
+    volume[journal + 36..journal + 40].fill(0);
+    let sum = volume[journal..journal + 44].iter().fold(0_u32, |sum, &byte| (sum << 8) ^ sum.wrapping_add(byte.into()));
+    volume[journal + 36..journal + 40].copy_from_slice(&(!sum).to_le_bytes());
+    torn.len()
+}
+
+#[test]
+fn journals_of_macos_bring_torn_volumes_back() {
+    let test = "journals_of_macos_bring_torn_volumes_back";
+    let Some(images) = corpus::images(test) else { return };
+    let mut replayed = 0;
+    for image in images {
+        for file_system in image.file_systems().iter().filter(|found| found.facts["journaled"] == true) {
+            if image.path().starts_with("udif/brew-") {
+                continue; // hdiutil shrank these after their last transaction
+            }
+            let Ok(mut bytes) = volume_bytes(&image, file_system.offset) else { continue };
+            let sound = open(bytes.clone()).unwrap();
+            let seen = walk(&sound);
+            assert!(tear(&mut bytes) > 20, "{}", image.path());
+            let torn = open(bytes).unwrap();
+            assert_eq!(walk(&torn), seen, "{}", image.path());
+            for file in image.files().iter().filter(|file| !file.path.starts_with("/.journal")) {
+                check_file(&torn, &seen, file, image.path());
+            }
+            assert_eq!((torn.volume().files, torn.volume().folders), (sound.volume().files, sound.volume().folders));
+            assert!(sound.volume().clean && !torn.volume().clean && torn.problems().is_empty(), "{:?}", torn.problems());
+            replayed += 1;
+        }
+    }
+    assert!(replayed >= 2, "only {replayed} journals were replayed");
 }
 
 /// What `fls -m` tells of an object.

@@ -34,7 +34,7 @@ pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
         return Ok(None);
     }
     let block: MasterDirectoryBlockRaw = read_structure(device, HEADER_OFFSET)?;
-    if block.signature == SIGNATURE_HFS && is_block_size_of_hfs(block.allocation_block_size.get()) {
+    if is_hfs(&block) {
         return Ok(Some(if block.embedded().is_some() { Found::Wrapped } else { Found::Hfs }));
     }
     let first = signed(&read_structure(device, HEADER_OFFSET)?);
@@ -44,8 +44,10 @@ pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&read_structure(device, len - HEADER_OFFSET)?))
 }
 
-fn is_block_size_of_hfs(size: u32) -> bool {
-    size != 0 && size.is_multiple_of(512)
+/// Two letters are little to go by; a block size that can be one is a second sign.
+fn is_hfs(block: &MasterDirectoryBlockRaw) -> bool {
+    let size = block.allocation_block_size.get();
+    block.signature == SIGNATURE_HFS && size != 0 && size.is_multiple_of(512)
 }
 
 /// What a volume header says by signature and version.
@@ -74,7 +76,7 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
         return Err(Error::corrupt(LAYER, HEADER_OFFSET, message));
     }
     let block: MasterDirectoryBlockRaw = read_structure(&*device, HEADER_OFFSET)?;
-    if block.signature != SIGNATURE_HFS {
+    if !is_hfs(&block) {
         return unwrapped(device);
     }
     let Some(embedded) = block.embedded() else {
@@ -89,7 +91,7 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
 }
 
 /// The first header if it makes sense, else the alternate if that does.
-fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
+pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
     let len = device.info().len;
     let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);
     let (header, problems) = match parse(HEADER_OFFSET) {

@@ -12,6 +12,7 @@ mod header;
 mod journal;
 pub(crate) mod layout;
 mod links;
+mod overflow;
 mod stat;
 pub(crate) mod unicode;
 
@@ -29,12 +30,10 @@ use self::attributes::AttributesTree;
 use self::btree::{Tree, TreeKind};
 use self::catalog::{Catalog, Found, Object};
 use self::extents::{Owner, Space};
-use self::layout::{
-    AllocBlock, Cnid, CompressionHeaderRaw, EXTENTS_KEY_LENGTH, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, FileRaw, ForkRaw,
-    Variant, VolumeHeader,
-};
+use self::layout::{Cnid, CompressionHeaderRaw, FileRaw, ForkRaw, Variant, VolumeHeader};
 use self::layout::{fork_type, timestamp, volume_attributes};
 use self::links::{Link, Links};
+use self::overflow::Overflow;
 use self::unicode::{NameOrder, decode_name, encode_name, encode_verbatim};
 use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED, VolumeInfo};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
@@ -73,10 +72,12 @@ impl HfsPlus {
     /// Opens the volume that begins at the first byte of `device` and ends with its last.
     ///
     /// A wrapper is looked into, a damaged volume header replaced by its alternate (see
-    /// [`problems`](Self::problems)). A journal with changes in it is left alone, and the volume then shows what it
-    /// was before them. Plain HFS is [`Kind::Unsupported`].
+    /// [`problems`](Self::problems)). Changes that wait in a journal are seen as made; the device is not touched. Plain
+    /// HFS is [`Kind::Unsupported`].
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
-        let header::Located { device, header, mut problems } = header::locate(device)?;
+        let mut located = header::locate(device)?;
+        let clean = settle(&mut located)?;
+        let header::Located { device, header, problems } = located;
         let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
         let raw = &header.raw;
 
@@ -96,7 +97,6 @@ impl HfsPlus {
             return Err(Error::new(Kind::Corrupt, LAYER, "the catalog holds no root folder"));
         };
         let links = Links::find(&catalog, root.dates.create.get())?;
-        let clean = is_clean(&space, &header, &mut problems);
         let created = formatted_at(&header, root.dates.create.get());
         let (attributes, label) = (AttributesTree::new(attributes), decode_name(&name));
         Ok(Self { space, header, catalog, overflow, attributes, links, label, created, clean, problems })
@@ -200,32 +200,6 @@ impl Resolved {
     }
 }
 
-/// The extents-overflow tree; small volumes have none.
-#[derive(Debug)]
-struct Overflow {
-    tree: Option<Tree>,
-}
-
-impl Overflow {
-    fn open(space: &Space, fork: &ForkRaw) -> Result<Self> {
-        if fork.total_blocks.get() == 0 {
-            return Ok(Self { tree: None });
-        }
-        // Its own extents all stand in the volume header.
-        let file = space.fork(fork, &Owner::Special("extents file"), &mut |_| Ok(None))?;
-        Ok(Self { tree: Some(Tree::open(file, TreeKind::Extents)?) })
-    }
-
-    /// The extents of a fork from `start_block` on, if there is a record of them.
-    fn get(&self, file: Cnid, fork_type: u8, start_block: u32) -> Result<Option<ExtentsRaw>> {
-        let Some(tree) = &self.tree else { return Ok(None) };
-        let key_length = EXTENTS_KEY_LENGTH.into();
-        let key = ExtentKeyRaw { key_length, fork_type, pad: 0, file_id: file.0.into(), start_block: start_block.into() };
-        let extents = |record: &[u8]| Some(ExtentRecordRaw::read_from_prefix(record).ok()?.0.extents);
-        Ok(tree.get(key.as_bytes(), extents)?.flatten())
-    }
-}
-
 /// A structure as it lies at `offset`.
 fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u64) -> Result<T> {
     let mut structure = T::new_zeroed();
@@ -233,17 +207,27 @@ fn read_structure<T: FromBytes + IntoBytes>(device: &dyn BlockDevice, offset: u6
     Ok(structure)
 }
 
-/// Whether the volume was left in order. What cannot be told counts as no, and is a problem.
-fn is_clean(space: &Space, header: &VolumeHeader, problems: &mut Vec<Error>) -> bool {
+/// Lays the changes that wait in the journal over the volume; returns whether the volume was left in order. What cannot
+/// be told counts as no, and is a problem.
+fn settle(located: &mut header::Located) -> Result<bool> {
+    let header = &located.header;
     let unmounted = header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);
     if !header.has(volume_attributes::JOURNALED) {
-        return unmounted;
+        return Ok(unmounted);
     }
-    match journal::is_pending(space, AllocBlock(header.raw.journal_info_block.get())) {
-        Ok(pending) => unmounted && !pending,
+    match journal::pending(&located.device, header) {
+        Ok(None) => Ok(unmounted),
+        Ok(Some(journal::Pending { device, problem })) => {
+            located.problems.extend(problem);
+            let problems = std::mem::take(&mut located.problems);
+            *located = header::unwrapped(device)?;
+            located.problems.splice(..0, problems);
+            Ok(false)
+        }
+        Err(error) if error.kind() == Kind::Io => Err(error),
         Err(error) => {
-            problems.push(error);
-            false
+            located.problems.push(error);
+            Ok(false)
         }
     }
 }

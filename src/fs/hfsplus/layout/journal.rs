@@ -1,7 +1,7 @@
 //! The journal: its info block, its header and its block lists (§14).
 //!
 //! The info block is big-endian; the rest is in the byte order of the machine that wrote it, so fields are plain bytes
-//! here and read through [`JournalOrder`].
+//! here and read through [`JournalOrder`]. Positions are bytes from the start of the journal.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -55,6 +55,52 @@ pub(crate) struct JournalHeaderRaw {
 }
 const _: () = assert!(size_of::<JournalHeaderRaw>() == 48);
 
+/// [`JournalHeaderRaw::header_size`] of any real journal: a sector.
+pub(crate) const JOURNAL_HEADER_SIZES: std::ops::RangeInclusive<u32> = 512..=65536;
+/// [`JournalHeaderRaw::block_list_size`] of any real journal; macOS writes 4096 to 65536.
+pub(crate) const BLOCK_LIST_SIZES: std::ops::RangeInclusive<u32> = 48..=1 << 20;
+
+/// Bits of [`BlockListHeaderRaw::flags`].
+pub(crate) mod block_list_flags {
+    /// [`super::BlockInfoRaw::checksum`] is valid.
+    pub(crate) const CHECKSUMS: u32 = 1;
+    /// The first list of a transaction.
+    pub(crate) const FIRST: u32 = 2;
+}
+
+/// The head of a block list (§14.3), in the byte order of its writer. [`BlockInfoRaw`]s follow, then, from the list's
+/// full size on, the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BlockListHeaderRaw {
+    /*00*/ pub(crate) max_blocks: [u8; 2],
+    /*02*/ pub(crate) num_blocks: [u8; 2], // the entry of the list itself counts
+    /*04*/ pub(crate) bytes_used: [u8; 4], // the list and its blocks
+    /*08*/ pub(crate) checksum: [u8; 4], // of the list's first 32 bytes
+    /*12*/ pub(crate) flags: [u8; 4], // block_list_flags
+}
+const _: () = assert!(size_of::<BlockListHeaderRaw>() == 16);
+
+/// The bytes of a block list that its checksum covers, the checksum itself as zero.
+pub(crate) const BLOCK_LIST_SUMMED: usize = 32;
+/// Where the checksum stands in a block list.
+pub(crate) const BLOCK_LIST_CHECKSUM: std::ops::Range<usize> = 8..12;
+/// Where the checksum stands in the journal's header.
+pub(crate) const JOURNAL_HEADER_CHECKSUM: std::ops::Range<usize> = 36..40;
+
+/// An entry of a block list; the first speaks of the list itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BlockInfoRaw {
+    /*00*/ pub(crate) number: [u8; 8], // where the block belongs, in header sizes from the start of the volume
+    /*08*/ pub(crate) size: [u8; 4], // bytes
+    /*12*/ pub(crate) checksum: [u8; 4], // of the block; of the first entry: the transaction's sequence number
+}
+const _: () = assert!(size_of::<BlockInfoRaw>() == 16);
+
+/// [`BlockInfoRaw::number`] of a block that is not to be written after all.
+pub(crate) const KILLED_BLOCK: u64 = u64::MAX;
+
 /// The byte order of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JournalOrder {
@@ -70,6 +116,14 @@ impl JournalOrder {
         [Self::Little, Self::Big].into_iter().find(|order| {
             matches!(order.u32(header.magic), JOURNAL_MAGIC | JOURNAL_MAGIC_OLD) && order.u32(header.endian) == JOURNAL_ENDIAN
         })
+    }
+
+    /// A 16-bit field.
+    pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
     }
 
     /// A 32-bit field.
@@ -89,7 +143,27 @@ impl JournalOrder {
     }
 }
 
-/// The checksum of a journal's headers and blocks; the checksum field itself counts as zero.
-pub(crate) fn journal_checksum(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(0_u32, |sum, &byte| (sum << 8) ^ sum.wrapping_add(u32::from(byte)))
+/// The checksum of a journal's headers and blocks, over any number of pieces.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct JournalChecksum(u32);
+
+impl JournalChecksum {
+    /// Takes more bytes in.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |sum, &byte| (sum << 8) ^ sum.wrapping_add(u32::from(byte)));
+    }
+
+    /// The checksum of all bytes so far.
+    pub(crate) fn finish(self) -> u32 {
+        !self.0
+    }
+
+    /// The checksum of a header, whose own field counts as zero.
+    pub(crate) fn of_header(bytes: &[u8], field: std::ops::Range<usize>) -> u32 {
+        let mut sum = Self::default();
+        for (at, &byte) in bytes.iter().enumerate() {
+            sum.update(&[if field.contains(&at) { 0 } else { byte }]);
+        }
+        sum.finish()
+    }
 }

@@ -8,8 +8,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::layout::{
     AllocBlock, Cnid, CompressionHeaderRaw, Extent, ExtentsAttributeRaw, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw,
-    ForkAttributeRaw, JournalHeaderRaw, JournalInfoBlockRaw, MAC_TO_UNIX, MasterDirectoryBlockRaw, Variant, attribute_type,
-    finder_flags, fork_type, journal_flags, record_flags, volume_attributes,
+    ForkAttributeRaw, MAC_TO_UNIX, MasterDirectoryBlockRaw, Variant, attribute_type, finder_flags, fork_type, record_flags,
+    volume_attributes,
 };
 use super::super::links::{FILES_FOLDER, FOLDERS_FOLDER};
 use super::super::unicode::NameOrder;
@@ -376,30 +376,13 @@ fn the_volume_tells_about_itself() {
 }
 
 #[test]
-fn a_journal_that_waits_is_not_clean() {
-    let journaled = |start: u64, end: u64, flags: u32| {
-        let mut sketch = Sketch::plain();
-        let mut header = JournalHeaderRaw::new_zeroed();
-        (header.magic, header.endian) = (*b"xLNJ", 0x1234_5678_u32.to_le_bytes());
-        (header.start, header.end) = (start.to_le_bytes(), end.to_le_bytes());
-        let journal = sketch.store(header.as_bytes());
-        let mut info = JournalInfoBlockRaw::new_zeroed();
-        info.flags = flags.into();
-        (info.offset, info.size) = (journal.start.offset(BLOCK).into(), 512.into());
-        sketch.header.journal_info_block = sketch.store(info.as_bytes()).start.0.into();
-        sketch.header.attributes = volume_attributes::JOURNALED.into();
-        sketch.open().unwrap()
-    };
-    for (start, end, flags, clean) in [(512, 512, 1, true), (512, 1024, 1, false), (512, 1024, 5, true)] {
-        let volume = journaled(start, end, flags);
-        assert_eq!((volume.volume().clean, volume.volume().journaled), (clean, true), "{start} {end} {flags}");
-        assert!(volume.problems().is_empty());
-    }
-    let elsewhere = journaled(512, 512, journal_flags::OTHER_DEVICE);
-    assert!(!elsewhere.volume().clean && elsewhere.problems()[0].kind() == Kind::Unsupported);
+fn a_volume_that_was_not_unmounted_is_not_clean() {
     let mut dirty = Sketch::plain();
     dirty.header.attributes = volume_attributes::UNMOUNTED.into(); // sketches turn this bit over
     assert!(!dirty.open().unwrap().volume().clean);
+    let mut damaged = Sketch::plain();
+    damaged.header.attributes = volume_attributes::INCONSISTENT.into();
+    assert!(!damaged.open().unwrap().volume().clean);
 }
 
 #[test]

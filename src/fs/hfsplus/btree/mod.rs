@@ -1,14 +1,20 @@
 //! B-trees: search, and the leaves in order, with every node checked when it is read (§6).
 
+mod cursor;
+mod node;
+
 use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
+use cursor::Cursor;
+use node::{Node, NodeCache};
+
 use super::extents::ForkDevice;
 use super::layout::{
-    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, FIRST_RECORD, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MAX_DEPTH, NODE_SIZES,
+    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MAX_DEPTH, NODE_SIZES,
     NodeDescriptorRaw, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant, node_kind,
 };
 #[cfg(feature = "testing")]
@@ -17,9 +23,6 @@ use super::read_structure;
 use super::unicode::{NameOrder, compare_binary};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
-
-/// Bytes of nodes that one tree keeps in memory.
-const CACHE_BYTES: usize = 8 << 20;
 
 /// Which of the volume's trees it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,83 +84,6 @@ impl KeyOrder {
                 Some(a.file.cmp(&b.file).then_with(names).then(a.start_block.cmp(&b.start_block)))
             }
         }
-    }
-}
-
-/// A node whose record offsets are known to lie within it, ascending.
-#[derive(Debug)]
-pub(super) struct Node {
-    number: u32,
-    next: u32,
-    previous: u32,
-    kind: i8,
-    height: u8,
-    records: u16,
-    bytes: Box<[u8]>,
-}
-
-impl Node {
-    fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
-        let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
-        let records = head.record_count.get();
-        let table = 2 * (usize::from(records) + 1);
-        let Some(end) = bytes.len().checked_sub(table).filter(|&end| end >= usize::from(FIRST_RECORD)) else {
-            return Err(format!("claims {records} records in {} bytes", bytes.len()));
-        };
-        let (next, previous) = (head.forward_link.get(), head.backward_link.get());
-        let node = Self { number, next, previous, kind: head.kind, height: head.height, records, bytes };
-        let mut before = usize::from(FIRST_RECORD);
-        for index in 0..=records {
-            let offset = node.offset(index).unwrap_or(usize::MAX);
-            let in_order = if index == 0 { offset == before } else { offset > before };
-            if !in_order || offset > end {
-                return Err(format!("offset {index} of its records is {offset}, more than {before} up to {end} expected"));
-            }
-            before = offset;
-        }
-        Ok(node)
-    }
-
-    /// Where record `index` begins; the one after the last is the beginning of the free space.
-    fn offset(&self, index: u16) -> Option<usize> {
-        let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
-        let (offset, _) = U16::read_from_prefix(self.bytes.get(at..)?).ok()?;
-        Some(usize::from(offset.get()))
-    }
-
-    /// A record, `None` past the last.
-    fn record(&self, index: u16) -> Option<&[u8]> {
-        if index >= self.records {
-            return None;
-        }
-        self.bytes.get(self.offset(index)?..self.offset(index + 1)?)
-    }
-}
-
-/// The nodes read last. Slots are found by node number, so looking one up holds a lock for an instant only, and reading
-/// one holds none.
-#[derive(Debug)]
-struct NodeCache {
-    slots: Box<[Mutex<Option<Arc<Node>>>]>,
-}
-
-impl NodeCache {
-    fn new(total_nodes: u32, node_size: u16) -> Self {
-        let most = CACHE_BYTES / usize::from(node_size);
-        let slots = usize::try_from(total_nodes).map_or(most, |nodes| nodes.clamp(1, most));
-        Self { slots: (0..slots).map(|_| Mutex::default()).collect() }
-    }
-
-    fn slot(&self, number: u32) -> std::sync::MutexGuard<'_, Option<Arc<Node>>> {
-        self.slots[number as usize % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get(&self, number: u32) -> Option<Arc<Node>> {
-        self.slot(number).as_ref().filter(|node| node.number == number).cloned()
-    }
-
-    fn put(&self, node: &Arc<Node>) {
-        *self.slot(node.number) = Some(node.clone());
     }
 }
 
@@ -230,11 +156,11 @@ impl Tree {
             number = self.child(&node, after.saturating_sub(1))?;
         }
         if self.depth == 0 {
-            return Ok(Cursor { tree: self, node: None, index: 0 });
+            return Ok(Cursor::new(self, None, 0));
         }
         let leaf = self.node(number, node_kind::LEAF, 1)?;
         let index = self.partition(&leaf, |record| Some(self.order.compare(record, key)?.is_lt()))?;
-        Ok(Cursor { tree: self, node: Some(leaf), index })
+        Ok(Cursor::new(self, Some(leaf), index))
     }
 
     /// The record with exactly this key, given to `found`.
@@ -250,7 +176,7 @@ impl Tree {
             0 => None,
             _ => Some(self.node(self.first_leaf, node_kind::LEAF, 1)?),
         };
-        Ok(Cursor { tree: self, node, index: 0 })
+        Ok(Cursor::new(self, node, 0))
     }
 
     /// How many records at the beginning of a node satisfy `before`.
@@ -325,66 +251,6 @@ fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
         return Err(corrupt(format!("node 0: a header node (kind 1) expected, kind {} found", header.node.kind)));
     }
     Ok(header.tree)
-}
-
-/// A place among the leaves of a tree.
-#[derive(Debug)]
-pub(super) struct Cursor<'t> {
-    tree: &'t Tree,
-    node: Option<Arc<Node>>,
-    index: u16,
-}
-
-impl Cursor<'_> {
-    /// The next record, `None` after the last. Keys are checked to ascend, so a chain of leaves cannot be endless.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
-        if !self.settle()? {
-            return Ok(None);
-        }
-        let index = self.index;
-        self.index += 1;
-        Ok(self.node.as_ref().and_then(|node| node.record(index)))
-    }
-
-    /// The number of the leaf that the last record came from.
-    pub(super) fn node_number(&self) -> u32 {
-        self.node.as_ref().map_or(0, |node| node.number)
-    }
-
-    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
-    fn settle(&mut self) -> Result<bool> {
-        let Some(node) = &self.node else { return Ok(false) };
-        if self.index < node.records {
-            if let Some(before) = self.index.checked_sub(1) {
-                self.check_ascends(node, before, node, self.index)?;
-            }
-            return Ok(true);
-        }
-        if node.next == 0 {
-            return Ok(false);
-        }
-        if node.next == node.number {
-            return Err(self.tree.corrupt(node.number, "points to itself as the next leaf"));
-        }
-        let next = self.tree.node(node.next, node_kind::LEAF, 1)?;
-        if next.previous != node.number {
-            let message = format!("node {} expected as the previous leaf, {} found", node.number, next.previous);
-            return Err(self.tree.corrupt(next.number, message));
-        }
-        self.check_ascends(node, node.records - 1, &next, 0)?;
-        self.node = Some(next);
-        self.index = 0;
-        Ok(true)
-    }
-
-    fn check_ascends(&self, a: &Node, a_index: u16, b: &Node, b_index: u16) -> Result<()> {
-        let order = a.record(a_index).zip(b.record(b_index)).and_then(|(a, b)| self.tree.order.compare(a, b));
-        match order {
-            Some(Ordering::Less) => Ok(()),
-            Some(_) => Err(self.tree.corrupt(b.number, format!("record {b_index} does not come after the one before it"))),
-            None => Err(self.tree.corrupt(b.number, format!("record {b_index} or the one before it has no valid key"))),
-        }
-    }
 }
 
 /// How many records of a node are keys with data of some tree; 0 if the bytes are no node. What [`Tree`] does with a node,

@@ -1,0 +1,93 @@
+//! Nodes, checked when they are read, and the cache of those read last (§6.1).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zerocopy::FromBytes;
+use zerocopy::big_endian::U16;
+
+use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
+
+/// Bytes of nodes that one tree keeps in memory.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// A node whose record offsets are known to lie within it, ascending.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) number: u32,
+    /// The next node of its level, 0 for none.
+    pub(super) next: u32,
+    /// The one before, 0 for none.
+    pub(super) previous: u32,
+    pub(super) kind: i8,
+    pub(super) height: u8,
+    /// How many records it holds.
+    pub(super) records: u16,
+    bytes: Box<[u8]>,
+}
+
+impl Node {
+    /// The node in `bytes`, or what is wrong with them.
+    pub(super) fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
+        let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
+        let records = head.record_count.get();
+        let table = 2 * (usize::from(records) + 1);
+        let Some(end) = bytes.len().checked_sub(table).filter(|&end| end >= usize::from(FIRST_RECORD)) else {
+            return Err(format!("claims {records} records in {} bytes", bytes.len()));
+        };
+        let (next, previous) = (head.forward_link.get(), head.backward_link.get());
+        let node = Self { number, next, previous, kind: head.kind, height: head.height, records, bytes };
+        let mut before = usize::from(FIRST_RECORD);
+        for index in 0..=records {
+            let offset = node.offset(index).unwrap_or(usize::MAX);
+            let in_order = if index == 0 { offset == before } else { offset > before };
+            if !in_order || offset > end {
+                return Err(format!("offset {index} of its records is {offset}, more than {before} up to {end} expected"));
+            }
+            before = offset;
+        }
+        Ok(node)
+    }
+
+    /// Where record `index` begins; the one after the last is the beginning of the free space.
+    fn offset(&self, index: u16) -> Option<usize> {
+        let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
+        let (offset, _) = U16::read_from_prefix(self.bytes.get(at..)?).ok()?;
+        Some(usize::from(offset.get()))
+    }
+
+    /// A record, `None` past the last.
+    pub(super) fn record(&self, index: u16) -> Option<&[u8]> {
+        if index >= self.records {
+            return None;
+        }
+        self.bytes.get(self.offset(index)?..self.offset(index + 1)?)
+    }
+}
+
+/// The nodes read last. Slots are found by node number, so looking one up holds a lock for an instant only, and reading
+/// one holds none.
+#[derive(Debug)]
+pub(super) struct NodeCache {
+    slots: Box<[Mutex<Option<Arc<Node>>>]>,
+}
+
+impl NodeCache {
+    /// A cache for a tree of so many nodes.
+    pub(super) fn new(total_nodes: u32, node_size: u16) -> Self {
+        let most = CACHE_BYTES / usize::from(node_size);
+        let slots = usize::try_from(total_nodes).map_or(most, |nodes| nodes.clamp(1, most));
+        Self { slots: (0..slots).map(|_| Mutex::default()).collect() }
+    }
+
+    fn slot(&self, number: u32) -> std::sync::MutexGuard<'_, Option<Arc<Node>>> {
+        self.slots[number as usize % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<Arc<Node>> {
+        self.slot(number).as_ref().filter(|node| node.number == number).cloned()
+    }
+
+    pub(super) fn put(&self, node: &Arc<Node>) {
+        *self.slot(node.number) = Some(node.clone());
+    }
+}

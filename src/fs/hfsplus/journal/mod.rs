@@ -1,0 +1,108 @@
+//! The journal: changes that have not reached their places yet, laid over the volume without touching it (§14).
+
+mod replay;
+mod replayed;
+
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use super::layout::{
+    AllocBlock, BLOCK_LIST_SIZES, JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SIZES, JOURNAL_HEADER_SUMMED, JournalChecksum,
+    JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder, VolumeHeader, journal_flags,
+};
+use super::read_structure;
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "hfs+ journal";
+
+/// A journal with a header that makes sense.
+#[derive(Debug)]
+struct Journal {
+    device: Arc<dyn BlockDevice>,
+    /// Where it begins on the volume.
+    at: u64,
+    /// Bytes; all of them on the volume.
+    size: u64,
+    order: JournalOrder,
+    /// Bytes of the header; the ring of transactions reaches from here to `size`.
+    header_size: u32,
+    /// Bytes of a block list.
+    list_size: u32,
+    /// Where the first transaction begins that waits.
+    start: u64,
+    /// Where the free space begins, as far as the header knows.
+    end: u64,
+}
+
+/// What a journal has to add to its volume.
+#[derive(Debug)]
+pub(super) struct Pending {
+    /// The volume as it is with the changes.
+    pub(super) device: Arc<dyn BlockDevice>,
+    /// What was wrong with the journal; the changes before it are in.
+    pub(super) problem: Option<Error>,
+}
+
+/// The volume on `device` with its journal replayed, `None` if no change waits. Memory is taken for the places of the
+/// changes only; the changes themselves stay where they are.
+pub(super) fn pending(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<Pending>> {
+    let Some(journal) = Journal::find(device, header)? else { return Ok(None) };
+    if journal.start == journal.end {
+        // What the ring still holds is older than what is in place.
+        return Ok(None);
+    }
+    let (patches, problem) = journal.replay()?;
+    let device: Arc<dyn BlockDevice> = Arc::new(replayed::Replayed::new(device.clone(), patches));
+    Ok(Some(Pending { device, problem }))
+}
+
+impl Journal {
+    /// The journal of a volume, `None` if it was never used.
+    fn find(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<Self>> {
+        let info_block = AllocBlock(header.raw.journal_info_block.get());
+        if info_block.0 == 0 || info_block.0 >= header.total_blocks {
+            let message = format!("info block {info_block} expected among the volume's {} blocks", header.total_blocks);
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+        let at = info_block.offset(header.block_size);
+        let info: JournalInfoBlockRaw = read_structure(&**device, at)?;
+        let flags = info.flags.get();
+        if flags & journal_flags::NEEDS_INIT != 0 {
+            return Ok(None);
+        }
+        if flags & journal_flags::IN_VOLUME == 0 {
+            return Err(Error::unsupported(LAYER, "the journal lies on another device").at(at));
+        }
+        let (offset, size) = (info.offset.get(), info.size.get());
+        device.info().check(LAYER, offset, size)?;
+        Self::parse(device, offset, size).map(Some)
+    }
+
+    fn parse(device: &Arc<dyn BlockDevice>, at: u64, room: u64) -> Result<Self> {
+        let raw: JournalHeaderRaw = read_structure(&**device, at)?;
+        let corrupt = |message: String| Error::corrupt(LAYER, at, message);
+        let order = JournalOrder::of(&raw).ok_or_else(|| corrupt("a journal header (JNLx) expected".to_owned()))?;
+        let sum = JournalChecksum::of_header(&raw.as_bytes()[..JOURNAL_HEADER_SUMMED], JOURNAL_HEADER_CHECKSUM);
+        if sum != order.u32(raw.checksum) {
+            return Err(corrupt(format!("checksum {sum:#010x} expected, {:#010x} found", order.u32(raw.checksum))));
+        }
+        let (header_size, list_size) = (order.u32(raw.header_size), order.u32(raw.block_list_size));
+        let size = order.u64(raw.size);
+        let sizes_fit = JOURNAL_HEADER_SIZES.contains(&header_size)
+            && BLOCK_LIST_SIZES.contains(&list_size)
+            && size <= room
+            && u64::from(header_size) + u64::from(list_size) <= size;
+        if !sizes_fit {
+            let message = format!("a header of {header_size} and lists of {list_size} bytes in {size} of {room} make no sense");
+            return Err(corrupt(message));
+        }
+        let (start, end) = (order.u64(raw.start), order.u64(raw.end));
+        let ring = u64::from(header_size)..=size;
+        if !ring.contains(&start) || !ring.contains(&end) {
+            return Err(corrupt(format!("transactions from {start} to {end}, {ring:?} expected")));
+        }
+        Ok(Self { device: device.clone(), at, size, order, header_size, list_size, start, end })
+    }
+}

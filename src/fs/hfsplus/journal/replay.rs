@@ -1,0 +1,182 @@
+//! Walking the transactions of a journal (§14.3, §14.4).
+
+use zerocopy::FromBytes;
+
+use super::replayed::Patches;
+use super::{Journal, LAYER};
+use crate::fs::hfsplus::layout::{
+    BLOCK_LIST_CHECKSUM, BLOCK_LIST_SUMMED, BlockInfoRaw, BlockListHeaderRaw, JournalChecksum, KILLED_BLOCK, block_list_flags,
+};
+use crate::{Error, Result};
+
+/// A block that a transaction changes.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// Where it belongs, in bytes of the volume; `None` for one that is not to be written after all.
+    target: Option<u64>,
+    len: u32,
+    /// Of its bytes, where the list says.
+    checksum: Option<u32>,
+}
+
+/// A block list that makes sense.
+#[derive(Debug)]
+struct BlockList {
+    /// It is the first of its transaction.
+    first: bool,
+    /// Of its transaction; 0 in old journals.
+    sequence: u32,
+    blocks: Vec<Block>,
+    /// Bytes of the list and its blocks in the ring.
+    len: u64,
+}
+
+impl Journal {
+    /// Where the changes that wait belong. Before the end that the header knows, something that makes no sense is a
+    /// problem, and the transaction that it is in, or may be in, does not count. Past that end, where the header may
+    /// lag behind, it is where the journal really ends.
+    pub(super) fn replay(&self) -> Result<(Patches, Option<Error>)> {
+        let mut whole = Patches::default();
+        // Those of the transaction that is being read: whole when the next one begins.
+        let mut current = Patches::default();
+        let (mut at, mut last_sequence, mut walked) = (self.wrap(self.start), 0, 0);
+        let end = self.wrap(self.end);
+        let mut past_end = false;
+        while walked < self.ring_len() {
+            past_end |= at == end && walked > 0;
+            if past_end && last_sequence == 0 {
+                break;
+            }
+            let broken = |message: String| Error::corrupt(LAYER, self.at + at, format!("block list: {message}"));
+            let list = match self.list(at)? {
+                Ok(list) if !past_end || continues(list.sequence, last_sequence) => list,
+                Err(message) if !past_end => return Ok((whole, Some(broken(message)))),
+                _ => break,
+            };
+            if list.first {
+                whole.append(std::mem::take(&mut current));
+            }
+            match self.check_blocks(at, &list)? {
+                Ok(()) => self.place(at, &list, &mut current),
+                Err(message) if !past_end => return Ok((whole, Some(broken(message)))),
+                Err(_) => break,
+            }
+            (last_sequence, walked) = (list.sequence, walked + list.len);
+            at = self.advance(at, list.len);
+        }
+        whole.append(current);
+        Ok((whole, None))
+    }
+
+    /// The list at `at` of the ring, or why it is none.
+    fn list(&self, at: u64) -> Result<Result<BlockList, String>> {
+        let mut bytes = vec![0; self.list_size as usize];
+        self.read_ring(at, &mut bytes)?;
+        Ok(self.parse_list(&bytes))
+    }
+
+    /// Compares the blocks of the list at `at` with their checksums.
+    fn check_blocks(&self, at: u64, list: &BlockList) -> Result<Result<(), String>> {
+        let mut at = self.advance(at, self.list_size.into());
+        for block in &list.blocks {
+            if let (Some(expected), Some(_)) = (block.checksum, block.target)
+                && self.checksum(at, block.len)? != expected
+            {
+                return Ok(Err(format!("the block at {at} of the journal does not have the checksum {expected:#010x}")));
+            }
+            at = self.advance(at, block.len.into());
+        }
+        Ok(Ok(()))
+    }
+
+    fn parse_list(&self, bytes: &[u8]) -> Result<BlockList, String> {
+        let order = self.order;
+        let cut_short = || "is cut short".to_owned();
+        let (head, infos) = BlockListHeaderRaw::ref_from_prefix(bytes).map_err(|_| cut_short())?;
+        let sum = JournalChecksum::of_header(bytes.get(..BLOCK_LIST_SUMMED).ok_or_else(cut_short)?, BLOCK_LIST_CHECKSUM);
+        if sum != order.u32(head.checksum) {
+            return Err(format!("checksum {sum:#010x} expected, {:#010x} found", order.u32(head.checksum)));
+        }
+        let count = usize::from(order.u16(head.num_blocks));
+        let (infos, _) = <[BlockInfoRaw]>::ref_from_prefix_with_elems(infos, count).map_err(|_| cut_short())?;
+        let Some((itself, infos)) = infos.split_first() else { return Err("holds no blocks".to_owned()) };
+        let flags = order.u32(head.flags);
+        let blocks = infos.iter().map(|info| self.block(info, flags & block_list_flags::CHECKSUMS != 0));
+        let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+        let len = blocks.iter().fold(u64::from(self.list_size), |len, block| len + u64::from(block.len));
+        if len != u64::from(order.u32(head.bytes_used)) || len > self.ring_len() {
+            return Err(format!("{len} bytes of blocks, {} expected", order.u32(head.bytes_used)));
+        }
+        Ok(BlockList { first: flags & block_list_flags::FIRST != 0, sequence: order.u32(itself.checksum), blocks, len })
+    }
+
+    fn block(&self, info: &BlockInfoRaw, has_checksum: bool) -> Result<Block, String> {
+        let (number, len) = (self.order.u64(info.number), self.order.u32(info.size));
+        let checksum = Some(self.order.u32(info.checksum)).filter(|&sum| has_checksum && sum != 0);
+        if number == KILLED_BLOCK {
+            return Ok(Block { target: None, len, checksum });
+        }
+        let target = number.checked_mul(self.header_size.into());
+        let volume = self.device.info().len;
+        match target.and_then(|target| target.checked_add(len.into())) {
+            Some(end) if end <= volume && len > 0 => Ok(Block { target, len, checksum }),
+            _ => Err(format!("block {number} of {len} bytes is not on the volume of {volume} bytes")),
+        }
+    }
+
+    /// Adds the blocks of the list at `at` to `patches`.
+    fn place(&self, at: u64, list: &BlockList, patches: &mut Patches) {
+        let mut at = self.advance(at, self.list_size.into());
+        for block in &list.blocks {
+            let len = u64::from(block.len);
+            if let Some(target) = block.target {
+                let before_wrap = len.min(self.size - at);
+                patches.insert(target, before_wrap, self.at + at);
+                patches.insert(target + before_wrap, len - before_wrap, self.at + u64::from(self.header_size));
+            }
+            at = self.advance(at, len);
+        }
+    }
+
+    fn checksum(&self, mut at: u64, len: u32) -> Result<u32> {
+        let mut sum = JournalChecksum::default();
+        let mut buf = [0; 4096];
+        let mut left = len as usize;
+        while left > 0 {
+            let now = &mut buf[..left.min(4096)];
+            self.read_ring(at, now)?;
+            sum.update(now);
+            (at, left) = (self.advance(at, now.len() as u64), left - now.len());
+        }
+        Ok(sum.finish())
+    }
+
+    /// Bytes for transactions.
+    fn ring_len(&self) -> u64 {
+        self.size - u64::from(self.header_size)
+    }
+
+    /// The end of the ring is its beginning.
+    fn wrap(&self, at: u64) -> u64 {
+        if at == self.size { self.header_size.into() } else { at }
+    }
+
+    /// The position `len` bytes after `at`, which is in the ring.
+    fn advance(&self, at: u64, len: u64) -> u64 {
+        let within = (at - u64::from(self.header_size) + len) % self.ring_len();
+        u64::from(self.header_size) + within
+    }
+
+    /// Fills `buf`, which is no longer than the ring, from position `at` of the journal.
+    fn read_ring(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let before_wrap = buf.len().min(usize::try_from(self.size - at).unwrap_or(usize::MAX));
+        let (first, second) = buf.split_at_mut(before_wrap);
+        self.device.read_at(self.at + at, first)?;
+        self.device.read_at(self.at + u64::from(self.header_size), second)
+    }
+}
+
+/// Past the end that the header knows, only what follows without a break belongs to the journal.
+fn continues(sequence: u32, last: u32) -> bool {
+    sequence == last || sequence == last.wrapping_add(1)
+}
