@@ -1,6 +1,7 @@
 //! What fuzzing begins with, and broken copies of it, through the functions that are fuzzed.
 
 use std::collections::BTreeSet;
+use std::panic::{catch_unwind, resume_unwind};
 use std::path::Path;
 
 use bandsaw::testing::fuzz::{TARGETS, Target};
@@ -13,11 +14,21 @@ fn replay(target: &Target) {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{}", target.name);
     for (number, seed) in (0..).zip(&seeds) {
-        (target.run)(seed);
+        run(target, seed);
         for copy in 0..COPIES {
             let mut random = Random::new(number << 32 | copy);
-            (target.run)(&mutate::mutated(seed, &mut random));
+            run(target, &mutate::mutated(seed, &mut random));
         }
+    }
+}
+
+/// An input that fails is kept, as libFuzzer does: some seeds hold random keys and never come again.
+fn run(target: &Target, input: &[u8]) {
+    if let Err(panic) = catch_unwind(|| (target.run)(input)) {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", target.name));
+        std::fs::write(&kept, input).unwrap();
+        eprintln!("the input is in {}", kept.display());
+        resume_unwind(panic);
     }
 }
 
@@ -36,7 +47,7 @@ macro_rules! replays {
     };
 }
 
-replays! { address size partition_map hfsplus_volume btree_node info_plist bundle_model }
+replays! { address size partition_map hfsplus_volume btree_node info_plist crypt_header bundle_model }
 
 /// `fuzz/` is a workspace of its own, which `cargo test` does not build.
 #[test]

@@ -4,11 +4,13 @@
 //! the same seeds and broken copies of these, so that every run of the tests walks the same ground.
 
 mod bundle;
+mod crypt;
 mod hfsplus;
 mod partition;
 mod text;
 
 pub use bundle::{bundle_model, info_plist};
+pub use crypt::crypt_header;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use partition::partition_map;
 pub use text::{address, size};
@@ -34,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
+    Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
     Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
 ];
 

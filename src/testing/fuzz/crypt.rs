@@ -1,0 +1,40 @@
+//! Headers of encrypted images.
+
+use std::sync::Arc;
+
+use super::{describe, disk};
+use crate::crypt::{Device, KeyMaterial, LEAST_ITERATIONS, Locked, Protection, Secret};
+use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+
+/// An input describes a file. Its header is refused, or what it tells is within the file, and with some key (they are not
+/// unlocked here: that takes long on purpose) the data can be read at both ends. The file is as it was.
+pub fn crypt_header(input: &[u8]) {
+    let Some(file) = disk(input) else { return };
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
+    let Ok(Some(header)) = Locked::read(&*file) else { return };
+    let description = header.describe();
+    let Ok(keys) = KeyMaterial::random(description.key_bits) else { panic!("{description:?}") };
+    let Ok(device) = Device::new(file.clone(), header, &keys) else { return };
+    let len = device.info().len;
+    assert!(len == description.data_size && len <= file.info().len, "{description:?}");
+    for offset in [0, len.saturating_sub(512)] {
+        assert!(device.read_vec(offset, len.min(512) as usize).is_ok());
+    }
+    assert!(device.read_vec(len, 1).is_err());
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let made = |key_bits, block| {
+        let file = Arc::new(Memory::zeros(0));
+        let passphrase = Secret::new(b"seed".to_vec());
+        let device = Device::create(file.clone(), &Protection { key_bits, block, iterations: LEAST_ITERATIONS, passphrase });
+        let device = device.expect("it can be made");
+        let grown =
+            device.set_len(8192, Leave::Zeros).and_then(|()| device.write_at(100, b"secret")).and_then(|()| device.flush());
+        grown.expect("it can be written");
+        let mut bytes = file.to_vec();
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        describe(&bytes)
+    };
+    vec![made(128, 512), made(256, 4096)]
+}
