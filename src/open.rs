@@ -28,6 +28,10 @@ pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
 
+/// The message of the error about a file that could be anything. Whoever knows better says so in [`OpenOptions`].
+pub const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
+                           blank; taken for UDRW it opens as plain bytes";
+
 /// Bytes looked at in one go when a file may be all zeros.
 const PIECE: usize = 1 << 20;
 
@@ -174,11 +178,7 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
     match cut_off {
         Some(error) => Err(error),
         None if proven => Ok(()),
-        None => Err(Error::unsupported(
-            LAYER,
-            "is no image that is known: it has no container's magic, no partition map, no file system, and is not blank; \
-             taken for UDRW it opens as plain bytes",
-        )),
+        None => Err(Error::unsupported(LAYER, UNKNOWN)),
     }
 }
 
