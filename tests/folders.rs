@@ -325,7 +325,7 @@ fn nothing_that_exists_is_changed_unless_asked() {
     assert_eq!(fs::read(target.join("folder/file")).unwrap(), b"old");
     assert_eq!(fs::read(target.join("other")).unwrap(), b"new");
 
-    let overwrite = export::FolderOptions { overwrite: true };
+    let overwrite = export::FolderOptions { overwrite: true, ..Default::default() };
     let report = to_folder(&volume, "/", &target, &overwrite, &Silent).unwrap();
     assert_eq!(report.problem_count, 0);
     assert_eq!(fs::read(target.join("folder/file")).unwrap(), b"new");
@@ -375,7 +375,7 @@ fn hostile_volumes_do_not_leave_the_target() {
     let volume = volume(tree).unwrap();
     symlink(&outside, target.join("link")).unwrap();
     for overwrite in [false, true] {
-        let options = export::FolderOptions { overwrite };
+        let options = export::FolderOptions { overwrite, ..Default::default() };
         let report = to_folder(&volume, "/", &target, &options, &Silent).unwrap();
         assert!(report.problem_count >= 3, "{:?}", report.problems);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);

@@ -21,10 +21,12 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// How a folder of the host is filled.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct FolderOptions {
     /// Files and links that are in the way are replaced. Folders never are: what they hold stays beside what comes.
     pub overwrite: bool,
+    /// What is no folder gets this name instead of its own.
+    pub name: Option<String>,
 }
 
 /// Brings the folder at `path` of a volume out: what is in it comes to be in `target`, which is made if it does not exist.
@@ -57,7 +59,8 @@ pub fn to_folder(
         for _ in 1..threads {
             scope.spawn(|| shared.work());
         }
-        let walked = if top.kind == FileKind::Folder { walk.walk(top.id) } else { walk.single(path, top) };
+        let walked =
+            if top.kind == FileKind::Folder { walk.walk(top.id) } else { walk.single(path, options.name.as_deref(), top) };
         if let Err(error) = walked {
             shared.fail(error);
         }
@@ -237,8 +240,9 @@ struct Walk<'a, 'b> {
 }
 
 impl Walk<'_, '_> {
-    fn single(&mut self, path: &str, attributes: Attributes) -> Result<()> {
-        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+    fn single(&mut self, path: &str, name: Option<&str>, attributes: Attributes) -> Result<()> {
+        let (folder, own_name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let name = name.unwrap_or(own_name);
         let batch = Batch {
             folder: self.open.open(0, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?,
             path: folder.into(),
