@@ -1,4 +1,30 @@
 //! `bandsaw`: Apple's disk images from the command line.
+//!
+//! Parse, run, report. A verb is a file in [`commands`]: its arguments, one call into the library, its output. What
+//! failed becomes text and an exit code in [`failure`] alone; nothing here knows a format.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod commands;
+mod facts;
+mod failure;
+mod node;
+mod output;
+mod progress;
+mod sheet;
+mod source;
+mod target;
+mod text;
+
+use std::process::ExitCode;
+
+use output::Output;
+
+fn main() -> ExitCode {
+    let cli = args::parse(std::env::args_os());
+    let output = Output::new(&cli.global);
+    match cli.command.run(&output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(&output),
+    }
+}

@@ -1,0 +1,132 @@
+//! The command line as a whole: options of every verb, and `bandsaw IMAGE` alone.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands::Command;
+use crate::failure;
+
+/// Apple's disk images from the command line.
+///
+/// Makes sparse bundles and raw images, fills them from folders and archives, shows what is in them, and takes files
+/// out again. Nothing is mounted and no privileges are needed.
+///
+/// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N; without it, the first
+/// volume that can be read. A file of the host that exists is always taken whole, and ./ in front says that it is one.
+///
+/// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain bytes.
+#[derive(Debug, Parser)]
+#[command(name = "bandsaw", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", failure::exit_status_help()))]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) global: Global,
+}
+
+/// Options of every verb.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Print facts as JSON, sizes in bytes
+    #[arg(long, global = true, help_heading = "Options of every command", display_order = 900)]
+    pub(crate) json: bool,
+    /// Show no progress and no warnings
+    #[arg(long, short, global = true, help_heading = "Options of every command", display_order = 901)]
+    pub(crate) quiet: bool,
+    /// Colour the output; auto: on terminals, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        hide_possible_values = true,
+        help_heading = "Options of every command",
+        display_order = 902
+    )]
+    pub(crate) color: Color,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bandsaw create Docs.sparsebundle --from ~/Documents   a folder becomes a sparse bundle
+  bandsaw Docs.sparsebundle                             what it is, and what is in it
+  bandsaw ls -l Docs.sparsebundle:/Letters              what is in a folder of it
+  bandsaw extract Docs.sparsebundle out                 its files become a folder again";
+
+/// Reads the command line; usage errors, `--help` and `--version` end here.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
+    Cli::parse_from(with_info(args.into_iter().collect()))
+}
+
+/// `bandsaw IMAGE` means `bandsaw info IMAGE`: when the first argument that is no option is no verb, but a file that
+/// exists or something that can only be meant as one.
+fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
+    let mut words = args.iter().skip(1);
+    let first = loop {
+        match words.next() {
+            Some(word) if ["--color", "--image-format"].iter().any(|option| word == option) => drop(words.next()),
+            Some(word) if is_option(word) => {}
+            first => break first,
+        }
+    };
+    if first.is_some_and(|word| !is_verb(word) && is_image(word)) {
+        args.insert(1, "info".into());
+    }
+    args
+}
+
+fn is_option(word: &OsStr) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
+}
+
+fn is_verb(word: &OsStr) -> bool {
+    word == "help" || word.to_str().is_some_and(Command::has_subcommand)
+}
+
+/// A misspelt verb should be told from a missing image: names of images have a dot, slash or colon in them.
+fn is_image(word: &OsStr) -> bool {
+    word.as_encoded_bytes().iter().any(|byte| b"./:".contains(byte)) || Path::new(word).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn completed(line: &str) -> String {
+        let args = line.split(' ').map(OsString::from).collect();
+        with_info(args).iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_image_alone_means_info() {
+        assert_eq!(completed("bandsaw x.dmg --json"), "bandsaw info x.dmg --json");
+        assert_eq!(completed("bandsaw --json missing/disk"), "bandsaw info --json missing/disk");
+        assert_eq!(completed("bandsaw --image-format udrw x.bin"), "bandsaw info --image-format udrw x.bin");
+        assert_eq!(completed("bandsaw ls x.dmg"), "bandsaw ls x.dmg");
+        assert_eq!(completed("bandsaw --json ls x.dmg"), "bandsaw --json ls x.dmg");
+        assert_eq!(completed("bandsaw creat x.dmg"), "bandsaw creat x.dmg");
+        assert_eq!(completed("bandsaw --version"), "bandsaw --version");
+        assert_eq!(completed("bandsaw help ls"), "bandsaw help ls");
+    }
+}

@@ -1,0 +1,78 @@
+//! `bandsaw cat`: the contents of files of a volume.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::sync::Arc;
+
+use bandsaw::device::BlockDevice;
+use bandsaw::fs::{FileKind, Fork};
+use bandsaw::{Error, Kind};
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::source::{self, Opening, Place};
+
+/// Large enough that a read costs little beside its bytes, small enough for every machine.
+const PIECE: usize = 1 << 20;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw cat Docs.sparsebundle:/Letters/a.txt
+  bandsaw cat Docs.sparsebundle:/a Docs.sparsebundle:/b > both
+  bandsaw cat --resource-fork old.img:/Icon > icon.rsrc
+  bandsaw cat --xattr com.apple.FinderInfo disk.img:/a.txt | xxd")]
+pub(crate) struct Cat {
+    /// Files, one after another: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", required = true)]
+    addresses: Vec<OsString>,
+    /// Print the resource fork instead of the data
+    #[arg(long)]
+    resource_fork: bool,
+    /// Print the extended attribute of this name instead of the data
+    #[arg(long, value_name = "NAME", conflicts_with = "resource_fork")]
+    xattr: Option<String>,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Cat {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        output.refuse_json("cat")?;
+        let mut out = output.stdout();
+        for address in &self.addresses {
+            let address = source::address(address)?;
+            if address.path.is_none() {
+                return Err(Failure::usage("address", "a file is expected; write IMAGE:/PATH"));
+            }
+            let place = Place::open(&address, &self.opening, output)?;
+            copy(&*self.contents(&place)?, &mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    fn contents(&self, place: &Place) -> Outcome<Arc<dyn BlockDevice>> {
+        let Place { fs, path, attributes } = place;
+        if let Some(name) = &self.xattr {
+            return Ok(fs.xattr(attributes.id, name)?.ok_or_else(|| Error::not_found("extended attribute", name))?);
+        }
+        if attributes.kind != FileKind::File {
+            return Err(Error::new(Kind::Invalid, "cat", "is not a file").named(path).into());
+        }
+        Ok(fs.open(attributes.id, if self.resource_fork { Fork::Resource } else { Fork::Data })?)
+    }
+}
+
+fn copy(from: &dyn BlockDevice, to: &mut impl Write) -> Outcome {
+    let len = from.info().len;
+    let mut buf = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
+    let mut at = 0;
+    while at < len {
+        let n = buf.len().min(usize::try_from(len - at).unwrap_or(PIECE));
+        from.read_at(at, &mut buf[..n])?;
+        to.write_all(&buf[..n])?;
+        at += n as u64;
+    }
+    Ok(())
+}

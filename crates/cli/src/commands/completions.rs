@@ -1,0 +1,34 @@
+//! `bandsaw completions`: a script that completes verbs, options and files in a shell.
+
+use std::io::Write;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::failure::Outcome;
+use crate::output::Output;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw completions bash > ~/.local/share/bash-completion/completions/bandsaw
+  bandsaw completions zsh > ~/.zfunc/_bandsaw
+  bandsaw completions fish > ~/.config/fish/completions/bandsaw.fish")]
+pub(crate) struct Completions {
+    /// The shell that will read the script
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        output.refuse_json("completions")?;
+        // clap_complete panics when its writer fails, so a closed pipe must not reach it.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "bandsaw", &mut script);
+        let mut out = output.stdout();
+        out.write_all(&script)?;
+        Ok(out.flush()?)
+    }
+}

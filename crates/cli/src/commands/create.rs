@@ -1,0 +1,152 @@
+//! `bandsaw create`: a new image, blank or filled from a folder or an archive.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use bandsaw::fs::Timestamp;
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::{Error, Kind, size};
+use clap::{Args, ValueEnum};
+
+use crate::facts::Facts;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::sheet;
+use crate::target::{self, Container};
+
+/// Make an image, blank or filled from a folder
+///
+/// With --fs, --volname or --from the image gets a volume; without them it is a blank disk. The image is made under a
+/// name of its own beside its place and moved there when it is whole: whatever goes wrong, nothing is left of it.
+///
+/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw create Docs.sparsebundle --from ~/Documents       as large as the files need
+  bandsaw create Docs.sparsebundle --size 20g --volname Docs --from ~/Documents
+  bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
+  bandsaw create disk.img --size 100m                       a blank raw disk
+  bandsaw create app.dmg --from build --volname App --layout none --overwrite")]
+pub(crate) struct Create {
+    /// The image to make
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Size of the disk, as 8m, 8MiB, 8MB or 16384s; without it what the files need, and some room
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// File system: hfs+, hfsx (case-sensitive) or none; hfs+ with --from or --volname
+    #[arg(long, value_enum, value_name = "FS", ignore_case = true, hide_possible_values = true)]
+    fs: Option<Fs>,
+    /// Name of the volume; without it that of the folder, or untitled
+    #[arg(long, value_name = "NAME")]
+    volname: Option<String>,
+    /// Fill the volume with what is in this folder
+    #[arg(long, value_name = "FOLDER", visible_alias = "srcfolder")]
+    from: Option<PathBuf>,
+    /// Partition map: gptspud (a GPT with one partition) or none (the volume is the disk); gptspud if there is a volume
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<Layout>,
+    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter chooses
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    block_size: Option<u64>,
+    #[command(flatten)]
+    container: Container,
+}
+
+/// A file system to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fs {
+    #[value(name = "hfs+", alias = "hfsplus")]
+    HfsPlus,
+    #[value(name = "hfsx")]
+    Hfsx,
+    #[value(name = "none")]
+    None,
+}
+
+impl Create {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let options = CreateOptions {
+            format: self.container.format(&self.image)?,
+            len: self.size.map(|size| whole_sectors(size, output)),
+            band_size: self.container.band_size,
+            overwrite: self.container.overwrite,
+            volume: self.volume()?,
+            epoch: epoch()?,
+        };
+        if options.volume.is_none() && self.size.is_none() {
+            return Err(Failure::usage("create", "a blank disk needs --size, a volume --from, --fs or --volname"));
+        }
+        let bar = Bar::new(output);
+        let made = create(&self.image, options, &bar).map_err(|error| self.advise(error))?;
+        let facts = Facts::of(&made.image, &bar)?;
+        drop(bar);
+        facts.warn(output);
+        output.facts(&facts, |out| sheet::write(&facts, output, out))
+    }
+
+    /// The volume asked for; `None` for a blank disk.
+    fn volume(&self) -> Outcome<Option<NewVolume>> {
+        let fs = match self.fs {
+            Some(fs) => fs,
+            None if self.from.is_some() || self.volname.is_some() => Fs::HfsPlus,
+            None => Fs::None,
+        };
+        if fs == Fs::None {
+            let given = [
+                ("--from", self.from.is_some()),
+                ("--volname", self.volname.is_some()),
+                ("--layout", self.layout.is_some_and(|layout| layout != Layout::None)),
+                ("--block-size", self.block_size.is_some()),
+            ];
+            return match given.into_iter().find(|(_, given)| *given) {
+                Some((option, _)) => {
+                    Err(Failure::usage(option, "means nothing on a blank disk").hint("--fs hfs+ makes a volume"))
+                }
+                None => Ok(None),
+            };
+        }
+        Ok(Some(NewVolume {
+            layout: self.layout.unwrap_or_default(),
+            name: self.volname.clone().unwrap_or_else(|| self.default_name()),
+            case_sensitive: fs == Fs::Hfsx,
+            block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            source: self.from.clone().map_or(Source::Empty, Source::Folder),
+        }))
+    }
+
+    /// hdiutil's: the name of the folder, or `untitled`.
+    fn default_name(&self) -> String {
+        let folder = self.from.as_deref().and_then(|folder| Path::canonicalize(folder).ok());
+        folder.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or("untitled").to_owned()
+    }
+
+    fn advise(&self, error: Error) -> Failure {
+        match error.kind() {
+            Kind::Limit if self.size.is_some() => {
+                Failure::from(error).hint("give a larger --size, or leave it out: then the image is as large as the files need")
+            }
+            _ => target::advise(error, &self.container),
+        }
+    }
+}
+
+/// Disks are whole sectors, and few decimal sizes are: 10MB is rounded up rather than refused, and not silently.
+fn whole_sectors(size: u64, output: &Output) -> u64 {
+    let whole = size.checked_next_multiple_of(size::SECTOR).unwrap_or(size);
+    if whole != size {
+        output.warn(&format!("--size is rounded up from {size} to {whole} bytes, whole sectors of {}", size::SECTOR));
+    }
+    whole
+}
+
+/// The date of SOURCE_DATE_EPOCH, if that is set.
+fn epoch() -> Outcome<Option<Timestamp>> {
+    const NAME: &str = "SOURCE_DATE_EPOCH";
+    let Some(text) = std::env::var_os(NAME).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let seconds = seconds.ok_or_else(|| Failure::usage(NAME, "is no number of seconds since 1970"))?;
+    Ok(Some(Timestamp::from_seconds(seconds)))
+}

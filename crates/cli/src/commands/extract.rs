@@ -1,0 +1,109 @@
+//! `bandsaw extract`: what is in a volume becomes files of the host.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use bandsaw::ops::export::{Exported, FolderOptions, to_folder};
+use bandsaw::{Error, Kind, size};
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::{self, Opening, Place};
+use crate::text::counted;
+
+/// Bring files out of a volume
+///
+/// What is in a folder of the volume comes to be in FOLDER, which is made if it does not exist; a file comes to be in
+/// FOLDER under its own name. Links, modes, dates and extended attributes come along, owners where you may give files
+/// away. What cannot be brought out is named, the rest is brought out all the same, and the exit code is 1.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw extract Docs.sparsebundle out                  everything
+  bandsaw extract Docs.sparsebundle:/Letters out         what is in one folder
+  bandsaw extract disk.img:#2:/etc/hosts .               one file of partition 2
+  bandsaw extract --overwrite Docs.sparsebundle out      replace files that are there already")]
+pub(crate) struct Extract {
+    /// What to bring out: IMAGE[:VOLUME][:/PATH]
+    #[arg(value_name = "ADDRESS")]
+    address: OsString,
+    /// The folder to fill
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Replace files that are in the way
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    files: u64,
+    folders: u64,
+    symlinks: u64,
+    bytes: u64,
+    problems: Vec<String>,
+    problem_count: u64,
+}
+
+impl Extract {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
+        let bar = Bar::new(output);
+        let options = FolderOptions { overwrite: self.overwrite, ..FolderOptions::default() };
+        let done = to_folder(&*place.fs, &place.path, &self.folder, &options, &bar)?;
+        drop(bar);
+        report(done, output)
+    }
+}
+
+/// Problems shown one by one; more are counted.
+const MOST_SHOWN: usize = 20;
+
+/// Tells what was brought out; fails if that was not everything.
+pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
+    let nothing_else = done.files + done.folders + done.symlinks == 0;
+    if nothing_else && done.problem_count == 1 && done.problems.len() == 1 {
+        // A single thing was asked for: what kept it from coming is the failure itself.
+        return Err(done.problems.remove(0)).advise(Kind::Conflict, overwrite_hint);
+    }
+    let facts = Facts {
+        schema: 1,
+        files: done.files,
+        folders: done.folders,
+        symlinks: done.symlinks,
+        bytes: done.bytes,
+        problems: done.problems.iter().map(ToString::to_string).collect(),
+        problem_count: done.problem_count,
+    };
+    output.facts(&facts, |out| {
+        let (folders, files) = (counted(done.folders, "folder", "folders"), counted(done.files, "file", "files"));
+        let symlinks = counted(done.symlinks, "symbolic link", "symbolic links");
+        writeln!(out, "{folders}, {files}, {symlinks}, {:#}", size::display(done.bytes))
+    })?;
+    if done.problem_count == 0 {
+        return Ok(());
+    }
+    if !output.json() {
+        facts.problems.iter().take(MOST_SHOWN).for_each(|problem| output.warn(problem));
+        let more = done.problem_count.saturating_sub(MOST_SHOWN as u64);
+        if more > 0 {
+            output.warn(&format!("and {more} more like these"));
+        }
+    }
+    let all_exist = done.problems.iter().all(|problem| problem.kind() == Kind::Conflict);
+    let kind = if all_exist { Kind::Conflict } else { Kind::Io };
+    let count = counted(done.problem_count, "object was", "objects were");
+    Err(Error::new(kind, "extract", format!("{count} not brought out, or not with everything that belongs to it")))
+        .advise(Kind::Conflict, overwrite_hint)
+}
+
+fn overwrite_hint() -> String {
+    "--overwrite replaces files that are in the way".to_owned()
+}

@@ -1,0 +1,54 @@
+//! `bandsaw info`: what an image is, layer by layer, and what is in it.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use bandsaw::device::Access;
+use bandsaw::{Kind, open};
+use clap::Args;
+
+use crate::facts::Facts;
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::sheet;
+use crate::source::{self, Opening};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw info Docs.sparsebundle             format, sizes, bands, partitions, volumes
+  bandsaw Docs.sparsebundle                  the same
+  bandsaw info --json Docs.sparsebundle      for programs, sizes in bytes
+  bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
+pub(crate) struct Info {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Info {
+    /// Prints what is known even if the image opens only in part; what stopped it is the failure.
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let path = source::image(&self.image)?;
+        let mut facts = Facts::new(&path);
+        let stopped = match self.opening.open(&path, Access::ReadOnly) {
+            Ok(image) => facts.add_image(&image, &Bar::new(output)).err(),
+            Err(failure) => {
+                let (layers, _) = open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
+                // Of a file that is not even known for an image there is nothing to tell.
+                if layers.is_empty() || failure.kind() == Kind::Unsupported {
+                    return Err(failure);
+                }
+                // That the image does not open is worse news than what keeps its layers from being looked at.
+                let _ = facts.add_layers(&layers, &Bar::new(output));
+                Some(failure)
+            }
+        };
+        output.facts(&facts, |out| sheet::write(&facts, output, out))?;
+        facts.warn(output);
+        stopped.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,129 @@
+//! `bandsaw ls`: what is in a folder of a volume.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use bandsaw::fs::{Entry, FileKind, FileSystemExt, NodeId};
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::node::{self, Ancestors, Node};
+use crate::output::Output;
+use crate::source::{self, Opening, Place};
+use crate::text::{Table, minute};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw ls Docs.sparsebundle                 the root of its first readable volume
+  bandsaw ls -l Docs.sparsebundle:/Letters     modes, owners, sizes and dates (UTC)
+  bandsaw ls -R disk.img:#2                    everything on partition 2
+  bandsaw ls --json Docs.sparsebundle:Docs:/   for programs")]
+pub(crate) struct Ls {
+    /// What to list: IMAGE[:VOLUME][:/PATH]
+    #[arg(value_name = "ADDRESS")]
+    address: OsString,
+    /// Show modes, links, owners, sizes, dates of change (UTC) and where symbolic links point
+    #[arg(long, short)]
+    long: bool,
+    /// List folders within folders too
+    #[arg(long, short = 'R')]
+    recursive: bool,
+    /// For fingers that write `ls -la`: names with a dot in front are always shown
+    #[arg(long, short, hide = true)]
+    all: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints. Entries of folders within folders follow their folder.
+#[derive(Serialize)]
+struct Listing {
+    schema: u32,
+    path: String,
+    entries: Vec<Node>,
+}
+
+impl Ls {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
+        if output.json() {
+            let mut entries = Vec::new();
+            self.visit(&place, &mut |path, folder| {
+                for Entry { name, attributes } in folder {
+                    entries.push(Node::new(&*place.fs, name, &format!("{path}/{name}"), attributes)?);
+                }
+                Ok(())
+            })?;
+            return output.facts(&Listing { schema: 1, path: place.shown_path().to_owned(), entries }, |_| Ok(()));
+        }
+        let mut out = output.stdout();
+        let mut first = true;
+        self.visit(&place, &mut |path, folder| {
+            if self.recursive {
+                let path = if path.is_empty() { "/" } else { path };
+                writeln!(out, "{}{}:", if first { "" } else { "\n" }, output.name(path))?;
+            }
+            first = false;
+            self.print(&place, folder, output, &mut out)
+        })?;
+        Ok(out.flush()?)
+    }
+
+    /// Gives `each` the folder, or the one object that is none, and under `-R` the folders in it.
+    fn visit(&self, place: &Place, each: &mut dyn FnMut(&str, &[Entry]) -> Outcome) -> Outcome {
+        if place.attributes.kind != FileKind::Folder {
+            let parent = place.path.len() - place.name().len();
+            let entry = Entry { name: place.name().to_owned(), attributes: place.attributes.clone() };
+            return each(place.path[..parent].trim_end_matches('/'), &[entry]);
+        }
+        let mut ancestors = Ancestors::default();
+        self.visit_folder(place, &place.path, place.attributes.id, &mut ancestors, each)
+    }
+
+    fn visit_folder(
+        &self,
+        place: &Place,
+        path: &str,
+        id: NodeId,
+        ancestors: &mut Ancestors,
+        each: &mut dyn FnMut(&str, &[Entry]) -> Outcome,
+    ) -> Outcome {
+        ancestors.enter(id, path)?;
+        let entries = place.fs.entries(id)?;
+        each(path, &entries)?;
+        let folders = entries.iter().filter(|entry| self.recursive && entry.attributes.kind == FileKind::Folder);
+        for Entry { name, attributes } in folders {
+            self.visit_folder(place, &format!("{path}/{name}"), attributes.id, ancestors, each)?;
+        }
+        ancestors.leave();
+        Ok(())
+    }
+
+    fn print(&self, place: &Place, entries: &[Entry], output: &Output, out: &mut impl Write) -> Outcome {
+        if !self.long {
+            for Entry { name, attributes } in entries {
+                writeln!(out, "{}", node::shown(output, name, attributes.kind))?;
+            }
+            return Ok(());
+        }
+        let mut table = Table::new([false, true, true, true, true, false, false]);
+        for Entry { name, attributes } in entries {
+            let mut name = node::shown(output, name, attributes.kind);
+            if let Some(target) = node::target(&*place.fs, attributes)? {
+                name = format!("{name} -> {}", output.name(&target));
+            }
+            table.row([
+                node::mode(attributes),
+                attributes.links.to_string(),
+                attributes.uid.to_string(),
+                attributes.gid.to_string(),
+                attributes.size.to_string(),
+                attributes.modified.map_or_else(|| "-".to_owned(), minute),
+                name,
+            ]);
+        }
+        Ok(out.write_all(table.lines("").as_bytes())?)
+    }
+}

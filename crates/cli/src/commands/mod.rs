@@ -1,0 +1,62 @@
+//! The verbs, one file each: arguments, one call into the library, output.
+
+mod cat;
+mod completions;
+mod convert;
+mod cp;
+mod create;
+mod extract;
+mod info;
+mod ls;
+mod man;
+mod repair;
+mod tree;
+
+use clap::Subcommand;
+
+use crate::failure::Outcome;
+use crate::output::Output;
+
+/// A verb and its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Create(create::Create),
+    /// Show what an image is, layer by layer, and what is in it
+    #[command(alias = "imageinfo")]
+    Info(info::Info),
+    /// List a folder of a volume
+    Ls(ls::Ls),
+    /// Show a volume, or a folder of it, as a tree
+    Tree(tree::Tree),
+    /// Print files of a volume
+    Cat(cat::Cat),
+    Extract(extract::Extract),
+    Cp(cp::Cp),
+    /// Make the same disk in another format, or with other bands
+    Convert(convert::Convert),
+    Repair(repair::Repair),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man(man::Man),
+}
+
+impl Command {
+    /// Does what was asked and prints what came of it.
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        match self {
+            Self::Create(verb) => verb.run(output),
+            Self::Info(verb) => verb.run(output),
+            Self::Ls(verb) => verb.run(output),
+            Self::Tree(verb) => verb.run(output),
+            Self::Cat(verb) => verb.run(output),
+            Self::Extract(verb) => verb.run(output),
+            Self::Cp(verb) => verb.run(output),
+            Self::Convert(verb) => verb.run(output),
+            Self::Repair(verb) => verb.run(output),
+            Self::Completions(verb) => verb.run(output),
+            Self::Man(verb) => verb.run(output),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are RFC 3339.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use bandsaw::container::sparsebundle::Bundle;
+use bandsaw::device::BlockDevice;
+use bandsaw::fs::VolumeInfo;
+use bandsaw::open::{Image, Layer, Volume};
+use bandsaw::partition::{Map, Partition};
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::text::rfc3339;
+
+/// An image, as far as it opens.
+#[derive(Debug, Serialize)]
+pub(crate) struct Facts {
+    schema: u32,
+    pub(crate) image: String,
+    pub(crate) format: Option<&'static str>,
+    pub(crate) description: Option<&'static str>,
+    pub(crate) size: Option<u64>,
+    pub(crate) size_on_disk: Option<u64>,
+    pub(crate) bundle: Option<BundleFacts>,
+    pub(crate) partition_map: Option<MapFacts>,
+    pub(crate) volumes: Vec<VolumeFacts>,
+    pub(crate) warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct BundleFacts {
+    pub(crate) version: u32,
+    pub(crate) band_size: u64,
+    pub(crate) bands: u64,
+    pub(crate) bands_in_use: u64,
+    /// Bytes of the band files, the holes in them counted.
+    pub(crate) bands_len: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct MapFacts {
+    pub(crate) scheme: String,
+    pub(crate) block_size: u32,
+    pub(crate) guid: Option<String>,
+    pub(crate) partitions: Vec<PartitionFacts>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PartitionFacts {
+    pub(crate) number: u32,
+    pub(crate) kind: String,
+    #[serde(rename = "type")]
+    type_id: String,
+    pub(crate) name: String,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    guid: Option<String>,
+    flags: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct VolumeFacts {
+    pub(crate) partition: Option<u32>,
+    pub(crate) format: &'static str,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    /// Whether files can be listed and read.
+    pub(crate) readable: bool,
+    /// Why not.
+    pub(crate) problem: Option<String>,
+    #[serde(flatten)]
+    pub(crate) content: Option<ContentFacts>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ContentFacts {
+    pub(crate) name: String,
+    pub(crate) uuid: Option<String>,
+    pub(crate) used: u64,
+    pub(crate) free: u64,
+    pub(crate) block_size: u32,
+    pub(crate) files: u64,
+    pub(crate) folders: u64,
+    pub(crate) case_sensitive: bool,
+    pub(crate) journaled: bool,
+    pub(crate) clean: bool,
+    pub(crate) created: Option<String>,
+    pub(crate) modified: Option<String>,
+}
+
+impl Facts {
+    /// Everything about a new image, whose volumes open.
+    pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
+        let mut facts = Self::new(&image.path().to_string_lossy());
+        facts.add_image(image, progress)?;
+        Ok(facts)
+    }
+
+    /// Nothing yet about the image of this name.
+    pub(crate) fn new(image: &str) -> Self {
+        Self {
+            schema: 1,
+            image: image.to_owned(),
+            format: None,
+            description: None,
+            size: None,
+            size_on_disk: None,
+            bundle: None,
+            partition_map: None,
+            volumes: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Tells the warnings to people; programs find them among the facts.
+    pub(crate) fn warn(&self, output: &Output) {
+        if !output.json() {
+            self.warnings.iter().for_each(|warning| output.warn(warning));
+        }
+    }
+
+    /// Everything about an open image. Fails after all with the first volume that should open and does not.
+    pub(crate) fn add_image(&mut self, image: &Image, progress: &dyn Progress) -> Outcome {
+        self.format = Some(image.format().code());
+        self.description = Some(image.format().description());
+        self.warnings.extend_from_slice(image.warnings());
+        self.add_layers(image.layers(), progress)
+    }
+
+    /// Everything about some layers.
+    pub(crate) fn add_layers(&mut self, layers: &[Layer], progress: &dyn Progress) -> Outcome {
+        let mut failed = None;
+        for layer in layers {
+            match layer {
+                Layer::File(file) => {
+                    let meta = fs::metadata(file.path()).map_err(|error| Error::io("image", "look at", error))?;
+                    self.size_on_disk = Some(meta.blocks() * 512);
+                }
+                Layer::Raw(raw) => self.size = Some(raw.info().len),
+                Layer::Bundle(bundle) => self.add_bundle(bundle, progress)?,
+                Layer::Partitions(map) => self.partition_map = Some(MapFacts::new(map)),
+                Layer::Volumes(volumes) => {
+                    for volume in volumes {
+                        let (facts, error) = VolumeFacts::new(volume);
+                        self.volumes.push(facts);
+                        failed = failed.or(error);
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(()), |error| Err(error.in_file(&self.image).into()))
+    }
+
+    fn add_bundle(&mut self, bundle: &Bundle, progress: &dyn Progress) -> Result<()> {
+        self.size = Some(bundle.info().len);
+        let survey = bundle.survey(progress)?;
+        self.size_on_disk = Some(survey.allocated);
+        self.warnings.extend(survey.problems.iter().map(ToString::to_string));
+        if survey.further_problems > 0 {
+            self.warnings.push(format!("{} more problems like these", survey.further_problems));
+        }
+        self.bundle = Some(BundleFacts {
+            version: bundle.version().number(),
+            band_size: bundle.band_size(),
+            bands: bundle.band_count(),
+            bands_in_use: survey.bands,
+            bands_len: survey.len,
+        });
+        Ok(())
+    }
+}
+
+impl MapFacts {
+    fn new(map: &Map) -> Self {
+        Self {
+            scheme: map.scheme.to_string(),
+            block_size: map.block,
+            guid: map.disk_guid.map(|guid| guid.to_string()),
+            partitions: map.partitions.iter().map(PartitionFacts::new).collect(),
+        }
+    }
+}
+
+impl PartitionFacts {
+    fn new(partition: &Partition) -> Self {
+        Self {
+            number: partition.number,
+            kind: partition.kind.clone(),
+            type_id: partition.type_id.to_string(),
+            name: partition.name.clone(),
+            offset: partition.range.start,
+            size: partition.range.end - partition.range.start,
+            guid: partition.guid.map(|guid| guid.to_string()),
+            flags: partition.flags,
+        }
+    }
+}
+
+impl VolumeFacts {
+    /// The facts, and the error of a volume of a format that should open.
+    fn new(volume: &Volume) -> (Self, Option<Error>) {
+        let opened = volume.open();
+        let facts = Self {
+            partition: volume.partition,
+            format: volume.format.name(),
+            offset: volume.range.start,
+            size: volume.range.end - volume.range.start,
+            readable: opened.is_ok(),
+            problem: opened.as_ref().err().map(|error| match error.kind() {
+                Kind::Unsupported => error.message().to_owned(),
+                _ => error.to_string(),
+            }),
+            content: opened.as_ref().ok().map(|fs| ContentFacts::new(fs.volume())),
+        };
+        (facts, opened.err().filter(|_| volume.format.is_supported()))
+    }
+}
+
+impl ContentFacts {
+    fn new(volume: VolumeInfo) -> Self {
+        Self {
+            name: volume.name,
+            uuid: volume.uuid.map(|uuid| uuid.to_string()),
+            used: volume.total.saturating_sub(volume.free),
+            free: volume.free,
+            block_size: volume.block_size,
+            files: volume.files,
+            folders: volume.folders,
+            case_sensitive: volume.case_sensitive,
+            journaled: volume.journaled,
+            clean: volume.clean,
+            created: volume.created.map(rfc3339),
+            modified: volume.modified.map(rfc3339),
+        }
+    }
+}

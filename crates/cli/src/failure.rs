@@ -1,0 +1,238 @@
+//! The one place where an error becomes text, a hint and an exit code.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::{fmt, io};
+
+use bandsaw::error::Place;
+use bandsaw::{Error, Kind};
+use serde::Serialize;
+
+use crate::output::Output;
+use crate::progress;
+use crate::text::printable;
+
+/// What a verb returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+/// An error on its way to the user, with what to do next where the verb knows better than [`hint`].
+pub(crate) struct Failure {
+    error: Error,
+    hint: Option<Cow<'static, str>>,
+}
+
+impl Failure {
+    /// The arguments make no sense together; `option` is the one to change.
+    pub(crate) fn usage(option: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(Kind::Invalid, option, message).into()
+    }
+
+    /// The same failure with this hint.
+    pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What kind of error it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.error.kind()
+    }
+
+    /// Tells the user on standard error, and chooses the exit code.
+    pub(crate) fn report(&self, output: &Output) -> ExitCode {
+        let exit = Exit::of(&self.error);
+        let hint = self.hint.as_deref().or_else(|| hint(&self.error));
+        if exit == Exit::BrokenPipe {
+            // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
+        } else if output.json() {
+            output.json_line(&Report { schema: 1, error: Described::new(&self.error, hint, exit) });
+        } else {
+            output.error(&printable(&self.error.to_string()), hint.map(printable).as_deref());
+        }
+        ExitCode::from(exit.code())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, hint: None }
+    }
+}
+
+/// Only writing to standard output gives a bare `io::Error` in this crate.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Error::io("standard output", "cannot be written", error).into()
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// Adds what to do next to a result that fails with one kind of error.
+pub(crate) trait Advise<T> {
+    /// Errors of `kind` get `hint`.
+    fn advise(self, kind: Kind, hint: impl FnOnce() -> String) -> Outcome<T>;
+}
+
+impl<T, E: Into<Failure>> Advise<T> for Result<T, E> {
+    fn advise(self, kind: Kind, hint: impl FnOnce() -> String) -> Outcome<T> {
+        self.map_err(|error| {
+            let failure = error.into();
+            if failure.kind() == kind { failure.hint(hint()) } else { failure }
+        })
+    }
+}
+
+/// Why the command ended. The numbers are a promise to scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    Failed,
+    Usage,
+    NotFound,
+    Conflict,
+    Corrupt,
+    Unsupported,
+    WrongKey,
+    BrokenPipe,
+    Signal(u8),
+}
+
+impl Exit {
+    fn of(error: &Error) -> Self {
+        match error.kind() {
+            Kind::Invalid => Self::Usage,
+            Kind::NotFound => Self::NotFound,
+            Kind::Conflict => Self::Conflict,
+            Kind::Corrupt => Self::Corrupt,
+            Kind::Unsupported => Self::Unsupported,
+            Kind::WrongKey => Self::WrongKey,
+            Kind::Cancelled => Self::Signal(progress::signal_seen().unwrap_or(INTERRUPT)),
+            Kind::Io => match error.io_kind() {
+                Some(io::ErrorKind::NotFound) => Self::NotFound,
+                Some(io::ErrorKind::AlreadyExists) => Self::Conflict,
+                Some(io::ErrorKind::BrokenPipe) => Self::BrokenPipe,
+                _ => Self::Failed,
+            },
+            _ => Self::Failed,
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Conflict => 4,
+            Self::Corrupt => 5,
+            Self::Unsupported => 6,
+            Self::WrongKey => 7,
+            Self::BrokenPipe => 128 + 13,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// The number of SIGINT everywhere.
+const INTERRUPT: u8 = 2;
+
+/// Exit codes and their meaning, for `--help` and the manual.
+pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
+    ("0", "done"),
+    ("1", "failed in a way the codes below do not name (a read error, a full disk)"),
+    ("2", "the arguments make no sense"),
+    ("3", "an image, volume or path does not exist"),
+    ("4", "the target exists already, or the image is in use"),
+    ("5", "the image is damaged"),
+    ("6", "not an image known here, or a feature of it that is not supported"),
+    ("7", "a passphrase is missing or wrong"),
+    ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 141 when the reader of the output left"),
+];
+
+/// [`EXIT_STATUS`] as a section of `--help`.
+pub(crate) fn exit_status_help() -> String {
+    let mut text = String::from("Exit status:\n");
+    for (code, meaning) in EXIT_STATUS {
+        let _ = writeln!(text, "  {code:<4} {meaning}");
+    }
+    text
+}
+
+/// What to do next, by kind, where the verb has not said it.
+fn hint(error: &Error) -> Option<&'static str> {
+    match error.kind() {
+        Kind::Io => match error.io_kind()? {
+            io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
+            io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
+            _ => None,
+        },
+        Kind::Corrupt => Some("`bandsaw info IMAGE` shows how far the image opens"),
+        Kind::Cancelled => Some("nothing is damaged; run the same command again to start over"),
+        _ => None,
+    }
+}
+
+/// An error under `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    error: Described<'a>,
+}
+
+#[derive(Serialize)]
+struct Described<'a> {
+    kind: &'static str,
+    exit: u8,
+    message: String,
+    layer: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl<'a> Described<'a> {
+    fn new(error: &'a Error, hint: Option<&'a str>, exit: Exit) -> Self {
+        let (offset, name) = match error.place() {
+            Place::None => (None, None),
+            Place::Offset(offset) => (Some(*offset), None),
+            Place::Name(name) => (None, Some(name.as_str())),
+        };
+        Self {
+            kind: kind_name(error.kind()),
+            exit: exit.code(),
+            message: error.to_string(),
+            layer: error.layer(),
+            file: error.file(),
+            offset,
+            name,
+            hint,
+        }
+    }
+}
+
+/// Stable names of the kinds, for programs.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Io => "io",
+        Kind::Corrupt => "corrupt",
+        Kind::Unsupported => "unsupported",
+        Kind::WrongKey => "wrong-key",
+        Kind::OutOfRange => "out-of-range",
+        Kind::ReadOnly => "read-only",
+        Kind::NotFound => "not-found",
+        Kind::Conflict => "conflict",
+        Kind::Limit => "limit",
+        Kind::Invalid => "invalid",
+        Kind::Cancelled => "cancelled",
+        _ => "other",
+    }
+}

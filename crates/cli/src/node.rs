@@ -1,0 +1,194 @@
+//! An object of a volume as it is shown.
+
+use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId};
+use bandsaw::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::output::{Output, Style};
+use crate::text::rfc3339;
+
+/// Folders in folders deeper than this are taken for damage; macOS itself cannot name them.
+const MAX_DEPTH: usize = 1_000;
+
+/// An object for programs: sizes in bytes, dates as RFC 3339, the mode in octal.
+#[derive(Debug, Serialize)]
+pub(crate) struct Node {
+    name: String,
+    path: String,
+    kind: &'static str,
+    size: u64,
+    allocated: u64,
+    resource_fork_size: u64,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    flags: u32,
+    id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<u32>,
+    has_xattrs: bool,
+    created: Option<String>,
+    modified: Option<String>,
+    changed: Option<String>,
+    accessed: Option<String>,
+    backed_up: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) children: Option<Vec<Node>>,
+}
+
+impl Node {
+    pub(crate) fn new(fs: &dyn FileSystem, name: &str, path: &str, of: &Attributes) -> Result<Self> {
+        let special = matches!(of.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        Ok(Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            kind: kind_name(of.kind),
+            size: of.size,
+            allocated: of.allocated,
+            resource_fork_size: of.resource_size,
+            mode: format!("{:04o}", of.mode),
+            uid: of.uid,
+            gid: of.gid,
+            links: of.links,
+            flags: of.flags,
+            id: of.id.0,
+            target: target(fs, of)?,
+            device: special.then_some(of.device),
+            has_xattrs: of.has_xattrs,
+            created: of.created.map(rfc3339),
+            modified: of.modified.map(rfc3339),
+            changed: of.changed.map(rfc3339),
+            accessed: of.accessed.map(rfc3339),
+            backed_up: of.backed_up.map(rfc3339),
+            children: None,
+        })
+    }
+}
+
+/// Where a symbolic link points; `None` for anything else.
+pub(crate) fn target(fs: &dyn FileSystem, of: &Attributes) -> Result<Option<String>> {
+    if of.kind == FileKind::Symlink { fs.read_link(of.id).map(Some) } else { Ok(None) }
+}
+
+/// A name as it is shown: coloured by kind, harmless to the terminal.
+pub(crate) fn shown(output: &Output, name: &str, kind: FileKind) -> String {
+    let name = output.name(name);
+    match kind {
+        FileKind::Folder => output.paint(Style::Folder, &name),
+        FileKind::Symlink => output.paint(Style::Symlink, &name),
+        _ => name,
+    }
+}
+
+/// `drwxr-xr-x`, with `@` behind it as on macOS if there is more than data: attributes or a resource fork.
+pub(crate) fn mode(of: &Attributes) -> String {
+    let kind = match of.kind {
+        FileKind::File => '-',
+        FileKind::Folder => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+    };
+    let mut text = String::from(kind);
+    // Set-user-ID, set-group-ID and sticky are shown in the place of the `x` they act on.
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = of.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (of.mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text.push(if of.has_xattrs || of.resource_size > 0 { '@' } else { ' ' });
+    text
+}
+
+fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Folder => "folder",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+    }
+}
+
+/// The folders on the way to where a walk stands, so that a folder in a damaged volume that contains itself ends it.
+#[derive(Debug, Default)]
+pub(crate) struct Ancestors(Vec<NodeId>);
+
+impl Ancestors {
+    /// Goes down into `folder`; `path` names it in the error.
+    pub(crate) fn enter(&mut self, folder: NodeId, path: &str) -> Result<()> {
+        if self.0.contains(&folder) {
+            return Err(Error::new(Kind::Corrupt, "folder", "contains itself").named(path));
+        }
+        if self.0.len() >= MAX_DEPTH {
+            return Err(Error::new(Kind::Limit, "folder", format!("is more than {MAX_DEPTH} folders deep")).named(path));
+        }
+        self.0.push(folder);
+        Ok(())
+    }
+
+    /// Comes back up.
+    pub(crate) fn leave(&mut self) {
+        self.0.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(kind: FileKind, mode: u16) -> Attributes {
+        Attributes {
+            id: NodeId(16),
+            kind,
+            size: 0,
+            allocated: 0,
+            resource_size: 0,
+            mode,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            device: 0,
+            flags: 0,
+            created: None,
+            modified: None,
+            changed: None,
+            accessed: None,
+            backed_up: None,
+            has_xattrs: false,
+        }
+    }
+
+    #[test]
+    fn modes_read_as_ls_writes_them() {
+        assert_eq!(mode(&attributes(FileKind::Folder, 0o755)), "drwxr-xr-x ");
+        assert_eq!(mode(&attributes(FileKind::File, 0o640)), "-rw-r----- ");
+        assert_eq!(mode(&attributes(FileKind::File, 0o6755)), "-rwsr-sr-x ");
+        assert_eq!(mode(&attributes(FileKind::File, 0o4644)), "-rwSr--r-- ");
+        assert_eq!(mode(&attributes(FileKind::Folder, 0o1777)), "drwxrwxrwt ");
+        assert_eq!(mode(&Attributes { has_xattrs: true, ..attributes(FileKind::Symlink, 0o777) }), "lrwxrwxrwx@");
+    }
+
+    #[test]
+    fn a_folder_in_itself_ends_the_walk() {
+        let mut ancestors = Ancestors::default();
+        ancestors.enter(NodeId(2), "/").unwrap();
+        ancestors.enter(NodeId(16), "/a").unwrap();
+        assert_eq!(ancestors.enter(NodeId(2), "/a/b").unwrap_err().kind(), Kind::Corrupt);
+        ancestors.leave();
+        ancestors.enter(NodeId(16), "/c").unwrap();
+    }
+}

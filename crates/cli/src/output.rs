@@ -1,0 +1,150 @@
+//! What the command says, and where: facts on standard output, everything else on standard error.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::args::{Color, Global};
+use crate::failure::{Failure, Outcome};
+use crate::text::printable;
+
+/// A warning under `--json`.
+#[derive(Serialize)]
+struct Warning<'a> {
+    schema: u32,
+    warning: &'a str,
+}
+
+/// How the user wants to be told.
+#[derive(Debug)]
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+    terminal: bool,
+    color_out: bool,
+    color_err: bool,
+}
+
+/// A colour or weight of text on terminals.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Style {
+    Bold,
+    Dim,
+    Folder,
+    Symlink,
+    Problem,
+    Hint,
+}
+
+impl Style {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Folder => "1;34",
+            Self::Symlink => "36",
+            Self::Problem => "1;31",
+            Self::Hint => "33",
+        }
+    }
+
+    fn paint(self, text: &str, on: bool) -> String {
+        if on { format!("\x1b[{}m{text}\x1b[0m", self.code()) } else { text.to_owned() }
+    }
+}
+
+impl Output {
+    pub(crate) fn new(global: &Global) -> Self {
+        let terminal = io::stdout().is_terminal();
+        let colored = |is_terminal: bool| match global.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+        };
+        Self {
+            json: global.json,
+            quiet: global.quiet,
+            terminal,
+            color_out: colored(terminal),
+            color_err: colored(io::stderr().is_terminal()),
+        }
+    }
+
+    /// Whether facts are printed for programs.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether a progress bar may be shown.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.quiet && !self.json && io::stderr().is_terminal()
+    }
+
+    /// Refuses `--json` for a verb whose output is not facts.
+    pub(crate) fn refuse_json(&self, verb: &str) -> Outcome {
+        if self.json { Err(Failure::usage("--json", format!("{verb} prints no facts, so it has no JSON form"))) } else { Ok(()) }
+    }
+
+    /// A name from an image: spelled out on a terminal that it could steer, as it is for a pipe.
+    pub(crate) fn name(&self, name: &str) -> String {
+        if self.terminal { printable(name).into_owned() } else { name.to_owned() }
+    }
+
+    /// Text for standard output in a style, where colours are wanted.
+    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+        style.paint(text, self.color_out)
+    }
+
+    /// Prints `facts` under `--json`, and else what `text` writes.
+    pub(crate) fn facts<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+        let mut out = self.stdout();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, facts).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            text(&mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Standard output, buffered; the caller flushes it, so that a full disk is not missed.
+    pub(crate) fn stdout(&self) -> impl Write + use<> {
+        BufWriter::with_capacity(64 << 10, io::stdout().lock())
+    }
+
+    /// Something the user should know although all went well.
+    pub(crate) fn warn(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        if self.json {
+            self.json_line(&Warning { schema: 1, warning: text });
+        } else {
+            self.tell(Style::Hint, "warning", &printable(text));
+        }
+    }
+
+    /// What failed, and what to do next.
+    pub(crate) fn error(&self, text: &str, hint: Option<&str>) {
+        self.tell(Style::Problem, "error", text);
+        if let Some(hint) = hint {
+            self.tell(Style::Hint, " hint", hint);
+        }
+    }
+
+    /// A line for programs on standard error.
+    pub(crate) fn json_line(&self, report: &impl Serialize) {
+        // Standard error is the last resort: when it fails too, the exit code remains.
+        let _ = serde_json::to_writer(io::stderr().lock(), report);
+        let _ = writeln!(io::stderr());
+    }
+
+    fn tell(&self, style: Style, label: &str, text: &str) {
+        let _ = writeln!(io::stderr(), "{}: {text}", style.paint(label, self.color_err));
+    }
+}
+
+/// Whether an environment variable is there and not empty, as no-color.org wants it.
+fn set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}

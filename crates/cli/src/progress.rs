@@ -1,0 +1,86 @@
+//! A bar on the terminal, and Ctrl-C that stops work where nothing breaks.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use bandsaw::progress::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::output::Output;
+
+/// Work shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// The last signal that asked to stop; 0 for none.
+static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The signal that asked to stop, if one did.
+pub(crate) fn signal_seen() -> Option<u8> {
+    u8::try_from(STOPPED_BY.load(Ordering::Relaxed)).ok().filter(|&signal| signal > 0)
+}
+
+/// Shows how far long work has come, and says stop once SIGINT or SIGTERM was seen. A second signal ends the process
+/// at once.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    began: Instant,
+    /// Whether the bar waits for [`PATIENCE`] to run out before it is drawn.
+    waiting: AtomicBool,
+}
+
+impl Bar {
+    /// From here on the signals no longer kill: they set the flag that [`Progress::cancelled`] reads.
+    pub(crate) fn new(output: &Output) -> Self {
+        let stopping = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // Order matters: the shutdown acts on a flag that only an earlier signal can have set. Failing to register
+            // (no memory) leaves the default, which kills.
+            let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping));
+            let _ = flag::register(signal, Arc::clone(&stopping));
+            let _ = flag::register_usize(signal, Arc::clone(&STOPPED_BY), usize::try_from(signal).unwrap_or(1));
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        Self { bar, began: Instant::now(), waiting: AtomicBool::new(output.shows_progress()) }
+    }
+
+    fn show_once_patience_ends(&self) {
+        if self.waiting.load(Ordering::Relaxed) && self.began.elapsed() >= PATIENCE && self.waiting.swap(false, Ordering::Relaxed)
+        {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn stage(&self, name: &str, total: u64) {
+        // Without a total there is nothing to fill: the number grows, whatever it counts.
+        let template = match total {
+            0 => "{msg:>8} {spinner} {human_pos}",
+            _ => "{msg:>8} {wide_bar} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+        };
+        self.bar.reset();
+        self.bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.bar.set_length(total);
+        self.bar.set_message(name.to_owned());
+        self.show_once_patience_ends();
+    }
+
+    fn advance(&self, n: u64) {
+        self.bar.inc(n);
+        self.show_once_patience_ends();
+    }
+
+    fn cancelled(&self) -> bool {
+        signal_seen().is_some()
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

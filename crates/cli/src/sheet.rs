@@ -1,0 +1,112 @@
+//! What is known of an image, as people get it: a sheet of names and values.
+
+use std::io::{self, Write};
+
+use bandsaw::size;
+
+use crate::facts::{ContentFacts, Facts, MapFacts, VolumeFacts};
+use crate::output::{Output, Style};
+use crate::text::{Table, counted, grouped};
+
+/// Names of facts, right-padded to this.
+const NAME: usize = 10;
+
+/// Writes the sheet of an image.
+pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+    let mut sheet = Sheet { output, out };
+    sheet.heading(&output.name(&facts.image))?;
+    if let (Some(format), Some(description)) = (facts.format, facts.description) {
+        sheet.fact("format", &format!("{format}, {description}"))?;
+    }
+    if let Some(size) = facts.size {
+        sheet.fact("size", &exact(size))?;
+    }
+    if let Some(size) = facts.size_on_disk {
+        sheet.fact("on disk", &exact(size))?;
+    }
+    if let Some(bundle) = &facts.bundle {
+        let (used, all) = (grouped(bundle.bands_in_use), grouped(bundle.bands));
+        sheet.fact("bands", &format!("{used} of {all} in use, {} each", exact(bundle.band_size)))?;
+    }
+    if let Some(map) = &facts.partition_map {
+        sheet.partitions(map)?;
+    }
+    if facts.volumes.is_empty() {
+        let nothing = facts.partition_map.is_none();
+        sheet.fact(
+            "holds",
+            if nothing { "no partition map, no file system that is known" } else { "no file system that is known" },
+        )?;
+    }
+    facts.volumes.iter().try_for_each(|volume| sheet.volume(volume))
+}
+
+struct Sheet<'a> {
+    output: &'a Output,
+    out: &'a mut dyn Write,
+}
+
+impl Sheet<'_> {
+    fn heading(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{}", self.output.paint(Style::Bold, text))
+    }
+
+    fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
+        writeln!(self.out, "  {}{value}", self.output.paint(Style::Dim, &format!("{name:NAME$}")))
+    }
+
+    fn partitions(&mut self, map: &MapFacts) -> io::Result<()> {
+        let count = counted(map.partitions.len() as u64, "partition", "partitions");
+        self.fact("map", &format!("{}, {count}, blocks of {} bytes", map.scheme, map.block_size))?;
+        let mut table = Table::new([false, false, true, false, false]);
+        for partition in &map.partitions {
+            table.row([
+                format!("#{}", partition.number),
+                self.output.name(&partition.kind),
+                partition.offset.to_string(),
+                exact(partition.size),
+                self.output.name(&partition.name),
+            ]);
+        }
+        write!(self.out, "{}", table.lines(&" ".repeat(2 + NAME)))
+    }
+
+    fn volume(&mut self, volume: &VolumeFacts) -> io::Result<()> {
+        writeln!(self.out)?;
+        let place = volume.partition.map_or_else(|| "whole disk".to_owned(), |number| format!("#{number}"));
+        match &volume.content {
+            Some(content) => {
+                self.heading(&format!("{place}  {}  {}", volume.format, self.output.name(&content.name)))?;
+                self.content(volume, content)
+            }
+            None => {
+                self.heading(&format!("{place}  {}", volume.format))?;
+                self.fact("size", &exact(volume.size))?;
+                let problem = volume.problem.as_deref().unwrap_or("cannot be read");
+                self.fact("problem", &self.output.name(problem))
+            }
+        }
+    }
+
+    fn content(&mut self, volume: &VolumeFacts, content: &ContentFacts) -> io::Result<()> {
+        self.fact("size", &exact(volume.size))?;
+        self.fact("used", &exact(content.used))?;
+        self.fact("free", &exact(content.free))?;
+        let (files, folders) = (counted(content.files, "file", "files"), counted(content.folders, "folder", "folders"));
+        self.fact("holds", &format!("{files}, {folders}"))?;
+        self.fact("names", if content.case_sensitive { "case-sensitive" } else { "case-insensitive" })?;
+        self.fact("journal", if content.journaled { "yes" } else { "no" })?;
+        self.fact("state", if content.clean { "clean" } else { "not cleanly unmounted" })?;
+        for (name, value) in [("uuid", &content.uuid), ("created", &content.created), ("modified", &content.modified)] {
+            if let Some(value) = value {
+                self.fact(name, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `8 MiB (8388608 bytes)`.
+fn exact(bytes: u64) -> String {
+    format!("{:#}", size::display(bytes))
+}

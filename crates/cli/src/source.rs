@@ -1,0 +1,120 @@
+//! What a verb reads: the argument that names an image, and how it is opened.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use bandsaw::address::Address;
+use bandsaw::container::Format;
+use bandsaw::device::Access;
+use bandsaw::fs::{Attributes, FileSystem, FileSystemExt};
+use bandsaw::open::{self, Image, OpenOptions};
+use bandsaw::{Error, Kind};
+use clap::Args;
+
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+
+/// How to open an image, for every verb that does.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Opening {
+    /// Take the image for this format, whatever it looks like: udrw, udsb
+    #[arg(long, value_name = "FORMAT")]
+    image_format: Option<Format>,
+}
+
+impl Opening {
+    /// Opens an image to read it, and tells what is odd about it.
+    pub(crate) fn read(&self, image: &str, output: &Output) -> Outcome<Image> {
+        let image = self.open(image, Access::ReadOnly)?;
+        image.warnings().iter().for_each(|warning| output.warn(warning));
+        Ok(image)
+    }
+
+    /// Opens an image.
+    pub(crate) fn open(&self, image: &str, access: Access) -> Outcome<Image> {
+        open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
+    }
+
+    /// For `open` and `trace` of the library.
+    pub(crate) fn options(&self, access: Access) -> OpenOptions {
+        OpenOptions { access, image_format: self.image_format }
+    }
+}
+
+/// What to do about an image that does not open.
+pub(crate) fn advise(error: Error, image: &str) -> Failure {
+    let hint = match error.kind() {
+        Kind::Unsupported if error.message() == open::UNKNOWN => "`--image-format udrw` opens it as plain bytes all the same",
+        Kind::NotFound if image.starts_with("./") && image.contains(':') => {
+            "with ./ in front all of it names a host file; leave ./ away to name something in an image"
+        }
+        _ => return error.into(),
+    };
+    Failure::from(error).hint(hint)
+}
+
+/// A volume of an opened image, and an object in it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The volume.
+    pub(crate) fs: Arc<dyn FileSystem>,
+    /// Absolute in the volume, without a slash at the end; empty for the root.
+    pub(crate) path: String,
+    /// What is there.
+    pub(crate) attributes: Attributes,
+}
+
+impl Place {
+    /// Opens what an address names.
+    pub(crate) fn open(address: &Address, opening: &Opening, output: &Output) -> Outcome<Self> {
+        let image = opening.read(&address.image, output)?;
+        let fs = image
+            .file_system(address.volume.as_ref())
+            .advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))?;
+        let path = normal(address.path.as_deref().unwrap_or_default());
+        let found = fs.resolve(&path).map_err(|error| error.in_file(&address.image));
+        let attributes = found.advise(Kind::NotFound, || {
+            format!("`bandsaw ls {}` shows what is there", Address { path: None, ..address.clone() })
+        })?;
+        Ok(Self { fs, path, attributes })
+    }
+
+    /// The last part of the path; empty for the root.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The path as it is shown: `/` for the root.
+    pub(crate) fn shown_path(&self) -> &str {
+        if self.path.is_empty() { "/" } else { &self.path }
+    }
+}
+
+/// Reads `IMAGE[:VOLUME][:/PATH]`.
+pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
+    let text = text.to_str().ok_or_else(|| Failure::usage("address", "is not UTF-8"))?;
+    let address = Address::parse_on_host(text)?;
+    if let Some(scheme) = address.scheme() {
+        return Err(Error::unsupported("address", format!("{scheme}:// is not opened yet")).named(text).into());
+    }
+    if address.snapshot.is_some() {
+        return Err(Error::unsupported("address", "snapshots are not read yet").named(text).into());
+    }
+    Ok(address)
+}
+
+/// Reads an address that may only name an image.
+pub(crate) fn image(text: &OsStr) -> Outcome<String> {
+    let address = address(text)?;
+    match address.is_bare() {
+        true => Ok(address.image),
+        false => Err(Failure::usage("address", "an image as a whole is expected, not a volume or path in it")
+            .hint(format!("`bandsaw ls {address}` shows what is there"))),
+    }
+}
+
+/// `/a/b` of `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
+fn normal(path: &str) -> String {
+    path.split('/').filter(|part| !matches!(*part, "" | ".")).fold(String::new(), |path, part| path + "/" + part)
+}

@@ -1,0 +1,175 @@
+//! Names, sizes and dates as people read them.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use bandsaw::fs::Timestamp;
+
+/// `text` with what could steer a terminal, or reorder what it shows, spelled out. Names in an image are a stranger's.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c if c.is_ascii() && steers(c) => drop(write!(shown, "\\x{:02x}", u32::from(c))),
+            c if steers(c) => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters (C0, DEL, C1), and Unicode's marks that end a line or turn the direction of writing.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+/// Year, month, day, hour, minute and second in UTC.
+struct Civil {
+    year: i64,
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+}
+
+impl Civil {
+    /// Days are counted from 1 March of year 0, so that the leap day is the last of its year.
+    fn new(seconds: i64) -> Self {
+        let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let since_march_0 = days + 719_468;
+        let (era, day_of_era) = (since_march_0.div_euclid(146_097), since_march_0.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let small = |n: i64| u8::try_from(n).unwrap_or(0);
+        Self {
+            year: year_of_era + era * 400 + i64::from(month <= 2),
+            month: small(month),
+            day: small(day_of_year - (153 * month_from_march + 2) / 5 + 1),
+            hour: small(rest / 3_600),
+            minute: small(rest / 60 % 60),
+            second: small(rest % 60),
+        }
+    }
+}
+
+/// `2024-03-01 12:34`, in UTC.
+pub(crate) fn minute(time: Timestamp) -> String {
+    let Civil { year, month, day, hour, minute, .. } = Civil::new(time.seconds);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+}
+
+/// `2024-03-01T12:34:56Z` as RFC 3339 has it, with nine decimals where there are any.
+pub(crate) fn rfc3339(time: Timestamp) -> String {
+    let Civil { year, month, day, hour, minute, second } = Civil::new(time.seconds);
+    let mut text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+    if time.nanos > 0 {
+        let _ = write!(text, ".{:09}", time.nanos);
+    }
+    text + "Z"
+}
+
+/// A table of left- or right-aligned columns; the last column is never padded.
+pub(crate) struct Table<const N: usize> {
+    right: [bool; N],
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Table<N> {
+    /// A table whose columns are right-aligned where `right` says so.
+    pub(crate) fn new(right: [bool; N]) -> Self {
+        Self { right, rows: Vec::new() }
+    }
+
+    /// Adds a row. Text that came from an image goes through [`printable`] first, and best into the last column.
+    pub(crate) fn row(&mut self, row: [String; N]) {
+        self.rows.push(row);
+    }
+
+    /// The lines, each after `indent`.
+    pub(crate) fn lines(&self, indent: &str) -> String {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; N] = std::array::from_fn(width);
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::from(indent);
+            for (column, cell) in row.iter().enumerate() {
+                let pad = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
+                line.push_str(if column > 0 { "  " } else { "" });
+                line.push_str(if self.right[column] { &pad } else { "" });
+                line.push_str(cell);
+                line.push_str(if self.right[column] { "" } else { &pad });
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(printable("plain näme"), "plain näme");
+        assert_eq!(printable("a\x1b[31mred"), "a\\x1b[31mred");
+        assert_eq!(printable("two\nlines\r\t"), "two\\nlines\\r\\t");
+        assert_eq!(printable("csi\u{9b}31m del\x7f"), "csi\\u{9b}31m del\\x7f");
+        assert_eq!(printable("fdp.\u{202e}exe"), "fdp.\\u{202e}exe");
+    }
+
+    #[test]
+    fn dates_are_civil() {
+        let at = |seconds| rfc3339(Timestamp::from_seconds(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(-2_082_844_800), "1904-01-01T00:00:00Z");
+        assert_eq!(at(4_294_967_295 - 2_082_844_800), "2040-02-06T06:28:15Z");
+        assert_eq!(rfc3339(Timestamp { seconds: 1_709_296_496, nanos: 5 }), "2024-03-01T12:34:56.000000005Z");
+        assert_eq!(minute(Timestamp::from_seconds(1_709_296_496)), "2024-03-01 12:34");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(["0", "999", "1,000", "1,234,567"].map(String::from), [0, 999, 1000, 1_234_567].map(grouped));
+        assert_eq!(counted(1, "file", "files"), "1 file");
+        assert_eq!(counted(2000, "file", "files"), "2,000 files");
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let mut table = Table::new([true, false]);
+        table.row(["7".into(), "a".into()]);
+        table.row(["12".into(), "long".into()]);
+        assert_eq!(table.lines("  "), "   7  a\n  12  long\n");
+    }
+}
