@@ -1,0 +1,81 @@
+//! Every verb explains itself, and the manual says the same.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::Scratch;
+
+/// The verbs that `bandsaw --help` lists.
+fn verbs(scratch: &Scratch) -> Vec<String> {
+    let help = scratch.ok(&["--help"]);
+    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let verbs: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
+    assert!(verbs.iter().any(|verb| verb == "info"), "{help}");
+    verbs.into_iter().filter(|verb| verb != "help").collect()
+}
+
+#[test]
+fn every_verb_has_examples() {
+    let scratch = Scratch::new();
+    for verb in verbs(&scratch) {
+        let help = scratch.ok(&[&verb, "--help"]);
+        let examples = help.split("Examples:\n").nth(1).unwrap_or_else(|| panic!("{verb} has no examples:\n{help}"));
+        assert!(examples.lines().all(|line| line.trim().is_empty() || line.starts_with("  ")), "{help}");
+        assert!(examples.contains(&format!("bandsaw {verb}")), "{help}");
+    }
+}
+
+#[test]
+fn examples_parse() {
+    let scratch = Scratch::new();
+    for verb in verbs(&scratch) {
+        let help = scratch.ok(&[&verb, "--help"]);
+        for line in help.split("Examples:\n").nth(1).unwrap().lines().filter(|line| line.contains("bandsaw ")) {
+            // What the shell would do, as far as the examples need it: comments, redirections and pipes end the command.
+            let command = line.split("   ").find(|part| part.contains("bandsaw ")).unwrap();
+            let command = &command[command.find("bandsaw ").unwrap()..];
+            let words: Vec<_> = command.split_whitespace().take_while(|word| !matches!(*word, ">" | "|" | "<")).skip(1).collect();
+            let output = scratch.run(&words);
+            assert_ne!(output.status.code(), Some(2), "{line}: {}", common::stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn the_manual_is_up_to_date() {
+    let scratch = Scratch::new();
+    scratch.ok(&["man", "man"]);
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
+    let names = |folder: &Path| {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let again = "run `cargo run -p bandsaw-cli -- man docs/man` and remove pages of verbs that are gone";
+    assert_eq!(names(&committed), names(&scratch.path("man")), "{again}");
+    for name in names(&committed) {
+        let same = fs::read(committed.join(&name)).unwrap() == fs::read(scratch.path("man").join(&name)).unwrap();
+        assert!(same, "docs/man/{} is not what --help says: {again}", name.display());
+    }
+}
+
+#[test]
+fn completions_name_every_verb() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = scratch.ok(&["completions", shell]);
+        for verb in verbs(&scratch) {
+            assert!(script.contains(&verb), "{shell}: {verb}");
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_verb_is_not_taken_for_an_image() {
+    let scratch = Scratch::new();
+    assert!(scratch.fails(2, &["creat", "x.dmg"]).contains("'create'"));
+    assert!(scratch.fails(2, &["lss"]).contains("'ls'"));
+    assert!(scratch.fails(3, &["missing.dmg"]).contains("missing.dmg"));
+}

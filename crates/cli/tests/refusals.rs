@@ -1,0 +1,156 @@
+//! What is refused, with which exit code, and that nothing changes by it.
+
+mod common;
+
+use std::fs;
+
+use common::{Scratch, stderr};
+
+#[test]
+fn a_file_that_is_no_image_is_never_taken_for_one() {
+    let scratch = Scratch::new();
+    scratch.write("nonsense.bin", b"no image at all ".repeat(64));
+    for args in
+        [&["nonsense.bin"][..], &["info", "nonsense.bin"], &["ls", "nonsense.bin"], &["convert", "nonsense.bin", "out.img"]]
+    {
+        let error = scratch.fails(6, args);
+        assert!(error.contains("nonsense.bin") && error.contains("--image-format udrw"), "{error}");
+    }
+    // --format names what is written, never what is read.
+    scratch.fails(6, &["convert", "nonsense.bin", "out.img", "--format", "udrw"]);
+    assert_eq!(scratch.names(), ["nonsense.bin"]);
+    assert!(scratch.ok(&["info", "--image-format", "udrw", "nonsense.bin"]).contains("UDRW"));
+    scratch.ok(&["convert", "--image-format", "UDRW", "nonsense.bin", "out.img"]);
+    assert_eq!(fs::read(scratch.path("out.img")).unwrap(), fs::read(scratch.path("nonsense.bin")).unwrap());
+}
+
+#[test]
+fn images_that_cannot_be_read_yet_are_refused_by_name() {
+    let scratch = Scratch::new();
+    let padded = |magic: &[u8]| [magic, &[7; 4096]].concat();
+    for (name, magic, what) in
+        [("a.dmg", &b"encrcdsa"[..], "encrypted"), ("b.sparseimage", b"sprs", "UDSP"), ("c.qcow2", b"QFI\xfb", "qcow2")]
+    {
+        scratch.write(name, padded(magic));
+        let error = scratch.fails(6, &["info", name]);
+        assert!(error.contains(what) && error.contains(name) && !error.contains("udrw"), "{error}");
+    }
+}
+
+#[test]
+fn nothing_is_overwritten_unasked() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.write("precious.img", "precious");
+    assert!(scratch.fails(4, &["create", "precious.img", "--size", "1m"]).contains("--overwrite"));
+    assert!(scratch.fails(4, &["create", "precious.img", "--from", "src"]).contains("--overwrite"));
+    assert_eq!(fs::read(scratch.path("precious.img")).unwrap(), b"precious");
+    // Not even when asked: a folder that is no image.
+    scratch.fails(4, &["create", "src", "--format", "udsb", "--size", "1m", "--overwrite"]);
+    assert!(scratch.path("src/hello.txt").exists());
+    scratch.ok(&["create", "precious.img", "--size", "1m", "--overwrite"]);
+    assert_eq!(scratch.names(), ["precious.img", "src"]);
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    for args in [
+        &["create", "x.img"][..],
+        &["create", "x.img", "--size", "3q"],
+        &["create", "x", "--size", "1m"],
+        &["create", "x.img", "--size", "1m", "--format", "vmdk"],
+        &["create", "x.img", "--size", "1m", "--band-size", "1m"],
+        &["create", "x.sparsebundle", "--size", "1m", "--band-size", "3"],
+        &["create", "x.img", "--size", "0"],
+        &["create", "x.img", "--size", "1m", "--layout", "gptspud"],
+        &["create", "x.img", "--from", "src", "--fs", "none"],
+        &["create", "x.img", "--from", "src", "--layout", "spud"],
+        &["create", "x.img", "--volname", "a/b", "--size", "1m"],
+        &["ls"],
+        &["ls", "x.img:"],
+        &["ls", "x.img:#0"],
+        &["info", "x.img:/path"],
+        &["cat", "x.img"],
+        &["cat", "--json", "x.img:/a"],
+        &["tree", "-L", "0", "x.img"],
+    ] {
+        scratch.fails(2, args);
+        assert_eq!(scratch.names(), ["src"], "{args:?} leaves nothing behind");
+    }
+}
+
+#[test]
+fn what_is_not_there() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    for args in [
+        &["info", "missing.dmg"][..],
+        &["ls", "x.img:/missing"],
+        &["ls", "x.img:/hello.txt/below"],
+        &["ls", "x.img:Missing"],
+        &["ls", "x.img:#2"],
+        &["cat", "x.img:/missing"],
+        &["cat", "--xattr", "missing", "x.img:/hello.txt"],
+        &["extract", "x.img:/missing", "out"],
+        &["cp", "x.img:/hello.txt", "missing/out"],
+        &["create", "y.img", "--from", "missing"],
+        &["create", "missing/y.img", "--size", "1m"],
+    ] {
+        scratch.fails(3, args);
+        assert_eq!(scratch.names(), ["src", "x.img"], "{args:?} leaves nothing behind");
+    }
+    assert!(scratch.fails(3, &["ls", "x.img:/missing"]).contains("x.img: path: /missing: does not exist"));
+    assert!(scratch.fails(3, &["ls", "./x.img:/a"]).contains("./"), "an address that begins with ./ is a host file");
+}
+
+#[test]
+fn a_volume_too_small_for_its_files() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    let error = scratch.fails(1, &["create", "x.img", "--from", "src", "--size", "2m"]);
+    assert!(error.contains("--size"), "{error}");
+    assert_eq!(scratch.names(), ["src"]);
+}
+
+#[test]
+fn many_bands_are_warned_of() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["create", "x.sparsebundle", "--size", "200g", "--band-size", "1m"]);
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("204800 bands"), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 MiB (1048576 bytes) each"));
+    let output = scratch.run(&["create", "y.sparsebundle", "--size", "200g", "-q", "--band-size", "1m"]);
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn failures_are_json_too() {
+    let scratch = Scratch::new();
+    let error: serde_json::Value = serde_json::from_str(&scratch.fails(3, &["ls", "--json", "missing.img"])).unwrap();
+    assert_eq!(error["error"]["kind"], "not-found");
+    assert_eq!(error["error"]["exit"], 3);
+    assert_eq!(error["error"]["file"], "missing.img");
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let scratch = Scratch::new();
+    scratch.write("src/\u{1b}[31mred", "");
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    assert_eq!(scratch.ok(&["ls", "x.img"]), "\u{1b}[31mred\n", "a pipe gets names as they are");
+    assert!(scratch.ok(&["ls", "--json", "x.img"]).contains(r"\u001b[31mred"));
+    let error = scratch.fails(3, &["ls", "x.img:/\u{1b}[31mred/x"]);
+    assert!(error.contains(r"\x1b[31mred"), "{error}");
+}
+
+#[test]
+fn colours_are_for_those_who_want_them() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    assert!(!scratch.ok(&["ls", "x.img"]).contains('\x1b'));
+    assert!(scratch.ok(&["ls", "--color", "always", "x.img"]).contains('\x1b'));
+}

@@ -1,0 +1,176 @@
+//! A folder becomes an image, is looked at with every verb, and becomes a folder again.
+
+mod common;
+
+use std::fs;
+
+use common::{MARCH, Scratch, inventory};
+use serde_json::Value;
+
+fn strings<'a>(array: &'a Value, key: &str) -> Vec<&'a str> {
+    array.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_folder_becomes_a_bundle_and_a_folder_again() {
+    let scratch = Scratch::new();
+    let src = scratch.sample();
+    let sheet = scratch.ok(&["create", "Docs.sparsebundle", "--from", "src"]);
+    assert!(sheet.contains("UDSB, sparse bundle"), "{sheet}");
+    assert!(sheet.contains("8 MiB (8388608 bytes) each"), "the band size used is echoed in bytes: {sheet}");
+    assert_eq!(scratch.names(), ["Docs.sparsebundle", "src"]);
+
+    let info = scratch.json(&["info", "Docs.sparsebundle"]);
+    assert_eq!(info["format"], "UDSB");
+    assert_eq!(info["bundle"]["band_size"], 8 << 20);
+    assert_eq!(info["bundle"]["bands_in_use"], 1);
+    assert_eq!(info["partition_map"]["scheme"], "GPT");
+    assert_eq!(info["partition_map"]["partitions"][0]["kind"], "Apple_HFS");
+    let volume = &info["volumes"][0];
+    assert_eq!((volume["name"].as_str(), volume["format"].as_str()), (Some("src"), Some("HFS+")));
+    assert_eq!(volume["used"].as_u64().unwrap() + volume["free"].as_u64().unwrap(), volume["size"].as_u64().unwrap());
+    assert_eq!(scratch.json(&["Docs.sparsebundle"]), info, "an image alone is the same as info");
+
+    scratch.ok(&["extract", "Docs.sparsebundle", "out"]);
+    assert_eq!(inventory(&scratch.path("out")), inventory(&src));
+}
+
+#[test]
+fn what_is_in_a_volume_is_listed() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src", "--volname", "Docs", "--layout", "none"]);
+    let names = ["big.bin", "empty", "hello again.txt", "hello.txt", "Letters", "link", "nothing in here", "run.sh"];
+    assert_eq!(scratch.ok(&["ls", "x.img"]).lines().collect::<Vec<_>>(), names);
+    assert_eq!(scratch.ok(&["ls", "x.img:Docs:/Letters"]), format!("{MARCH}\nold\n"));
+    assert_eq!(scratch.ok(&["ls", "x.img:/Letters/märz.TXT"]), "märz.TXT\n", "nor about composition");
+    assert_eq!(scratch.ok(&["ls", "x.img:#1:/letters/OLD/"]), "a b.txt\n", "HFS+ does not care about case");
+
+    let long = scratch.ok(&["ls", "-l", "x.img"]);
+    assert!(long.lines().any(|line| line.starts_with("-rwxr-xr-x ") && line.ends_with("  run.sh")), "{long}");
+    assert!(long.lines().any(|line| line.starts_with("lrwxrwxrwx ") && line.ends_with("  link -> Letters/old")), "{long}");
+    assert!(scratch.ok(&["ls", "-la", "x.img:/run.sh"]).ends_with("  run.sh\n"));
+
+    let all = scratch.ok(&["ls", "-R", "x.img:/Letters"]);
+    assert_eq!(all, format!("/Letters:\n{MARCH}\nold\n\n/Letters/old:\na b.txt\n"));
+    let all = scratch.json(&["ls", "-R", "x.img:/Letters"]);
+    assert_eq!(strings(&all["entries"], "path"), [&*format!("/Letters/{MARCH}"), "/Letters/old", "/Letters/old/a b.txt"]);
+    assert_eq!(all["entries"][2]["size"], 10_000);
+
+    let tree = scratch.ok(&["tree", "x.img"]);
+    let expected = format!(
+        "Docs\n├── big.bin\n├── empty\n├── hello again.txt\n├── hello.txt\n├── Letters\n│   ├── {MARCH}\n│   └── old\n\
+                    │       └── a b.txt\n├── link -> Letters/old\n├── nothing in here\n└── run.sh\n\n3 folders, 8 files, 2.9 MiB "
+    );
+    assert!(tree.starts_with(&expected), "{tree}");
+    assert!(!scratch.ok(&["tree", "-L", "1", "x.img"]).contains(MARCH));
+    let tree = scratch.json(&["tree", "x.img:/Letters"]);
+    assert_eq!(strings(&tree["root"]["children"], "name"), [MARCH, "old"]);
+    assert_eq!((tree["folders"].as_u64(), tree["files"].as_u64()), (Some(1), Some(2)));
+}
+
+#[test]
+fn files_are_printed_and_copied() {
+    let scratch = Scratch::new();
+    let src = scratch.sample();
+    scratch.ok(&["create", "x.sparsebundle", "--from", "src"]);
+    let output = scratch.run(&["cat", "x.sparsebundle:/big.bin", "x.sparsebundle:/Letters/März.txt"]);
+    let expected = [fs::read(src.join("big.bin")).unwrap(), "grüße\n".into()].concat();
+    assert!(output.stdout == expected);
+
+    scratch.ok(&["cp", "x.sparsebundle:/hello.txt", "."]);
+    scratch.ok(&["cp", "x.sparsebundle:/hello.txt", "renamed"]);
+    scratch.ok(&["cp", "-R", "x.sparsebundle:/Letters", "new"]);
+    scratch.ok(&["cp", "-a", "x.sparsebundle:/Letters", "new"]);
+    assert_eq!(fs::read(scratch.path("hello.txt")).unwrap(), b"hello, world\n");
+    assert_eq!(fs::read(scratch.path("renamed")).unwrap(), b"hello, world\n");
+    assert_eq!(inventory(&scratch.path("new/Letters")), inventory(&src.join("Letters")));
+    assert!(scratch.path("new/old/a b.txt").exists());
+
+    scratch.fails(4, &["cp", "x.sparsebundle:/hello.txt", "renamed"]);
+    fs::write(scratch.path("renamed"), "mine").unwrap();
+    scratch.fails(4, &["cp", "x.sparsebundle:/hello.txt", "renamed"]);
+    assert_eq!(fs::read(scratch.path("renamed")).unwrap(), b"mine", "overwriting must be asked for");
+    scratch.ok(&["cp", "--overwrite", "x.sparsebundle:/hello.txt", "renamed"]);
+    assert_eq!(fs::read(scratch.path("renamed")).unwrap(), b"hello, world\n");
+    scratch.fails(2, &["cp", "x.sparsebundle:/Letters", "new"]);
+    scratch.fails(2, &["cp", "hello.txt", "other"]);
+    scratch.fails(6, &["cp", "hello.txt", "x.sparsebundle:/"]);
+}
+
+#[test]
+fn a_part_is_extracted_and_nothing_overwritten() {
+    let scratch = Scratch::new();
+    let src = scratch.sample();
+    scratch.ok(&["create", "x.sparsebundle", "--from", "src"]);
+    let done = scratch.json(&["extract", "x.sparsebundle:/Letters", "out"]);
+    assert_eq!((done["files"].as_u64(), done["problem_count"].as_u64()), (Some(2), Some(0)));
+    assert_eq!(inventory(&scratch.path("out")), inventory(&src.join("Letters")));
+    fs::write(scratch.path("out/Letters").with_file_name(MARCH), "mine").unwrap();
+    let output = scratch.run(&["extract", "x.sparsebundle:/Letters", "out"]);
+    assert_eq!(output.status.code(), Some(4), "{}", common::stderr(&output));
+    assert!(common::stderr(&output).contains(MARCH));
+    assert_eq!(fs::read(scratch.path("out/Letters").with_file_name(MARCH)).unwrap(), b"mine");
+    scratch.ok(&["extract", "--overwrite", "x.sparsebundle:/Letters", "out"]);
+    assert_eq!(inventory(&scratch.path("out")), inventory(&src.join("Letters")));
+}
+
+#[test]
+fn a_disk_goes_from_container_to_container() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "a.img", "--from", "src", "--size", "40m"]);
+    let done = scratch.json(&["convert", "a.img", "b.sparsebundle", "--band-size", "1MiB"]);
+    assert_eq!((done["bundle"]["band_size"].as_u64(), done["bundle"]["bands"].as_u64()), (Some(1 << 20), Some(40)));
+    assert!(done["bundle"]["bands_in_use"].as_u64().unwrap() < 10, "sparse in, sparse out: {done}");
+    scratch.ok(&["convert", "b.sparsebundle", "c", "--format", "UdRw"]);
+    assert!(fs::read(scratch.path("a.img")).unwrap() == fs::read(scratch.path("c")).unwrap());
+    assert!(scratch.fails(4, &["convert", "b.sparsebundle", "a.img"]).contains("--overwrite"));
+    scratch.ok(&["convert", "b.sparsebundle", "a.img", "--overwrite"]);
+    assert_eq!(scratch.names(), ["a.img", "b.sparsebundle", "c", "src"]);
+}
+
+#[test]
+fn the_same_source_gives_the_same_image() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    for name in ["a.img", "b.img"] {
+        let mut command = scratch.command(&["create", name, "--from", "src"]);
+        command.env("SOURCE_DATE_EPOCH", "1700000000").assert().success();
+    }
+    assert!(fs::read(scratch.path("a.img")).unwrap() == fs::read(scratch.path("b.img")).unwrap());
+    assert_eq!(scratch.json(&["info", "a.img"])["volumes"][0]["created"], "2023-11-14T22:13:20Z");
+    let mut command = scratch.command(&["create", "c.img", "--from", "src"]);
+    command.env("SOURCE_DATE_EPOCH", "yesterday").assert().code(2);
+}
+
+#[test]
+fn blank_disks_and_empty_volumes() {
+    let scratch = Scratch::new();
+    let blank = scratch.json(&["create", "blank.img", "--size", "10MB"]);
+    assert_eq!((blank["size"].as_u64(), blank["format"].as_str()), (Some(10_000_384), Some("UDRW")));
+    assert_eq!((&blank["partition_map"], blank["volumes"].as_array().unwrap().len()), (&Value::Null, 0));
+    assert!(scratch.ok(&["blank.img"]).contains("no partition map"), "all zeros is a blank disk");
+    let empty = scratch.json(&["create", "e.sparsebundle", "--size", "20480s", "--volname", "Empty", "--fs", "HFSX"]);
+    assert_eq!((empty["volumes"][0]["format"].as_str(), empty["volumes"][0]["name"].as_str()), (Some("HFSX"), Some("Empty")));
+    assert_eq!(empty["size"], 10 << 20);
+    assert_eq!(scratch.ok(&["ls", "e.sparsebundle"]), "");
+    scratch.fails(3, &["ls", "blank.img"]);
+}
+
+#[test]
+fn a_damaged_map_is_repaired() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    let whole = fs::read(scratch.path("x.img")).unwrap();
+    let mut damaged = whole.clone();
+    damaged[512..1024].fill(0xff);
+    fs::write(scratch.path("x.img"), &damaged).unwrap();
+    assert!(scratch.json(&["repair", "-n", "x.img"])["problems"].as_array().is_some_and(|problems| !problems.is_empty()));
+    assert!(fs::read(scratch.path("x.img")).unwrap() == damaged, "a dry run changes nothing");
+    assert!(scratch.ok(&["ls", "x.img"]).contains("hello.txt"), "the backup is good enough to read");
+    assert!(scratch.ok(&["repair", "x.img"]).contains("repaired: copy at the beginning"));
+    assert!(fs::read(scratch.path("x.img")).unwrap() == whole);
+    assert_eq!(scratch.ok(&["repair", "x.img"]), "the partition map is whole\n");
+}

@@ -1,0 +1,79 @@
+//! Ctrl-C, and readers that leave early.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+
+/// Starts `bandsaw`, sends `signal` once something beside the sources has appeared, and returns the exit code.
+fn interrupted(scratch: &Scratch, signal: &str, args: &[&str]) -> Option<i32> {
+    let before = scratch.names();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+    let mut child = command.args(args).current_dir(scratch.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while scratch.names() == before && child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+    child.wait().unwrap().code()
+}
+
+fn write_noise(path: &Path, len: usize) {
+    let mut file = File::create(path).unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut piece = vec![0; 1 << 20];
+    for _ in 0..len >> 20 {
+        for word in piece.chunks_exact_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        file.write_all(&piece).unwrap();
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("src")).unwrap();
+    write_noise(&scratch.path("src/noise"), 400 << 20);
+    let create = &["create", "x.sparsebundle", "--from", "src"][..];
+    let convert = &["convert", "--image-format", "udrw", "src/noise", "x.sparsebundle"][..];
+    for (signal, args, expected) in [("INT", create, 130), ("TERM", create, 143), ("INT", convert, 130)] {
+        let code = interrupted(&scratch, signal, args);
+        if code == Some(0) {
+            // Where files share blocks, a copy of any length takes no time.
+            eprintln!("skipped: SIG{signal} came when {} was done", args[0]);
+            scratch.ok(&["info", "--image-format", "udsb", "x.sparsebundle"]);
+            fs::remove_dir_all(scratch.path("x.sparsebundle")).unwrap();
+            continue;
+        }
+        assert_eq!(code, Some(expected), "{args:?}");
+        assert_eq!(scratch.names(), ["src"], "{args:?} leaves nothing behind");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let scratch = Scratch::new();
+    for i in 0..5_000 {
+        scratch.write(&format!("src/a rather long name of file number {i}"), "");
+    }
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+    let command = command.args(["ls", "-R", "x.img"]).current_dir(scratch.path(""));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    // The buffer is small enough that most is unread when it is dropped.
+    BufReader::with_capacity(16, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "/:\n");
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(141), ""));
+}
