@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -95,13 +96,35 @@ impl FromStr for Layout {
 }
 
 /// What a volume is filled with.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub enum Source {
     /// Nothing: the volume is formatted.
     #[default]
     Empty,
     /// What is in a folder of the host. The image itself is left out if it lies there.
     Folder(PathBuf),
+    /// What is in a tar archive.
+    Tar(PathBuf),
+    /// What is in a tar archive that is read to its end first, into a nameless file beside the image.
+    TarStream(Box<dyn Read + Send>),
+}
+
+impl Source {
+    /// What is at `path` of the host: a folder, or else an archive.
+    pub fn at(path: PathBuf) -> Self {
+        if path.is_dir() { Self::Folder(path) } else { Self::Tar(path) }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Folder(path) => f.debug_tuple("Folder").field(path).finish(),
+            Self::Tar(path) => f.debug_tuple("Tar").field(path).finish(),
+            Self::TarStream(_) => f.write_str("TarStream"),
+        }
+    }
 }
 
 /// What was made.
@@ -164,6 +187,11 @@ fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progres
     match source {
         Source::Empty => Ok(Tree::empty(created)),
         Source::Folder(folder) => import::folder(&folder, &FolderOptions { leave_out: vec![image.to_owned()] }, progress),
+        Source::Tar(archive) => import::tar(&archive, progress),
+        Source::TarStream(mut stream) => {
+            let beside = image.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            import::tar_stream(&mut stream, beside, progress)
+        }
     }
 }
 

@@ -5,3 +5,4 @@ pub mod create;
 pub mod export;
 mod folders;
 pub mod import;
+mod tar;

@@ -1,8 +1,10 @@
 //! Files, folders and special nodes of the host: what is known of them, their extended attributes, their device numbers.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -103,6 +105,20 @@ fn retry_larger(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) ->
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// A device number as macOS writes it: 8 bits of major, 24 of minor; `None` if it does not fit.
+pub(crate) fn mac_device(major: u32, minor: u32) -> Option<u32> {
+    (major < 1 << 8 && minor < 1 << 24).then_some(major << 24 | minor)
+}
+
+/// A file in `folder` that has no name and is gone when it is closed.
+pub(crate) fn nameless_file(folder: &Path) -> io::Result<File> {
+    let unique = uuid::Uuid::new_v4();
+    let path = folder.join(format!(".bandsaw-{unique}"));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }
 
 /// A name for a system call.

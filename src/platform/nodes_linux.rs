@@ -56,8 +56,7 @@ pub(crate) fn xattr_from_mac(mac_name: &str) -> Cow<'_, str> {
 
 /// A device number as macOS writes it: 8 bits of major, 24 of minor; `None` if it does not fit.
 pub(crate) fn device_to_mac(special: u64) -> Option<u32> {
-    let (major, minor) = (rustix::fs::major(special), rustix::fs::minor(special));
-    (major < 1 << 8 && minor < 1 << 24).then_some(major << 24 | minor)
+    super::mac_device(rustix::fs::major(special), rustix::fs::minor(special))
 }
 
 /// A device number of macOS as the host writes it.

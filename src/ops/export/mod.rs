@@ -5,6 +5,7 @@
 
 mod folder;
 mod host_node;
+mod tar;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use crate::Error;
 use crate::error::Place;
 
 pub use folder::{FolderOptions, to_folder};
+pub use tar::to_tar;
 
 const LAYER: &str = "extract";
 

@@ -3,7 +3,11 @@
 //! What a volume of Apple's cannot hold (a name that is not UTF-8, say) is an error that names the file, before a byte
 //! of the volume is written.
 
+mod apple_double;
 mod folder;
 mod host_contents;
+mod tar;
+mod tar_contents;
 
 pub use folder::{FolderOptions, folder};
+pub use tar::{tar, tar_stream};

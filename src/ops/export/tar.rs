@@ -1,0 +1,218 @@
+//! A folder of a volume as a tar archive: POSIX's format, with pax headers where the old one is too narrow.
+//!
+//! Extended attributes are called as Linux calls them (`user.NAME`), so that `tar --xattrs` restores them there; those of
+//! macOS, FinderInfo and resource forks included, come back when a volume is made from the archive. BSD flags and creation
+//! dates are stored as libarchive does it.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use super::host_node::BUFFER;
+use super::{Exported, LAYER, about, is_fatal};
+use crate::device::BlockDevice;
+use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
+use crate::ops::tar::write::{NewKind, NewMember, Writer};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Writes what is at `path` of a volume to `out`: the folder as `./` with everything in it, or the one file under its own
+/// name.
+///
+/// A file whose contents turn out unreadable half-way is filled up with zeros, because the archive has promised its
+/// length; that is one of the problems in the report.
+pub fn to_tar(fs: &dyn FileSystem, path: &str, out: &mut dyn Write, progress: &dyn Progress) -> Result<Exported> {
+    let top = fs.resolve(path)?;
+    let volume = fs.volume();
+    progress.stage("extract", if top.id == fs.root() { volume.total - volume.free } else { top.size });
+    let writer = Writer::new(out);
+    let mut archive =
+        Archive { fs, progress, writer, report: Exported::default(), names: HashMap::new(), buffer: vec![0; BUFFER] };
+    if top.kind == FileKind::Folder {
+        archive.folder(path, top)?;
+    } else {
+        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        archive.entry(folder, "", Entry { name: name.to_owned(), attributes: top })?;
+    }
+    archive.writer.finish()?;
+    Ok(archive.report)
+}
+
+struct Archive<'a> {
+    fs: &'a dyn FileSystem,
+    progress: &'a dyn Progress,
+    writer: Writer<'a>,
+    report: Exported,
+    /// The first name of each file with hard links.
+    names: HashMap<NodeId, String>,
+    buffer: Vec<u8>,
+}
+
+/// A folder that is still to be listed.
+struct Ahead {
+    id: NodeId,
+    /// In the volume, for people.
+    path: String,
+    /// In the archive.
+    name: String,
+    /// The folders it is in.
+    above: Arc<Above>,
+}
+
+/// A chain of folders, to notice one that contains itself.
+struct Above {
+    id: NodeId,
+    above: Option<Arc<Above>>,
+}
+
+impl Above {
+    fn contains(&self, id: NodeId) -> bool {
+        let mut at = Some(self);
+        while let Some(here) = at {
+            if here.id == id {
+                return true;
+            }
+            at = here.above.as_deref();
+        }
+        false
+    }
+}
+
+impl Archive<'_> {
+    fn folder(&mut self, path: &str, top: Attributes) -> Result<()> {
+        let above = Arc::new(Above { id: top.id, above: None });
+        let mut ahead = vec![Ahead { id: top.id, path: path.trim_end_matches('/').to_owned(), name: ".".to_owned(), above }];
+        self.member(".", &top, NewKind::Folder)?;
+        while let Some(folder) = ahead.pop() {
+            self.progress.check()?;
+            let entries = match self.fs.entries(folder.id) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.report.problem(about(error, &folder.path, ""));
+                    continue;
+                }
+            };
+            let first = ahead.len();
+            for entry in entries {
+                let (path, id) = (format!("{}/{}", folder.path, entry.name), entry.attributes.id);
+                if entry.attributes.kind != FileKind::Folder {
+                    self.entry(&folder.path, &folder.name, entry)?;
+                } else if folder.above.contains(id) {
+                    let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
+                    self.report.problem(about(error, &path, ""));
+                } else {
+                    let name = self.entry(&folder.path, &folder.name, entry)?;
+                    let above = Arc::new(Above { id, above: Some(folder.above.clone()) });
+                    ahead.extend(name.map(|name| Ahead { id, path, name, above }));
+                }
+            }
+            ahead[first..].reverse();
+        }
+        Ok(())
+    }
+
+    /// Writes one entry of a folder; returns its name in the archive unless it could not be written.
+    fn entry(&mut self, folder: &str, above: &str, entry: Entry) -> Result<Option<String>> {
+        self.progress.check()?;
+        let name = if above.is_empty() { entry.name.clone() } else { format!("{above}/{}", entry.name) };
+        match self.write(&name, &entry.attributes) {
+            Ok(()) => Ok(Some(name)),
+            Err(error) if is_fatal(&error) || error.layer() == "tar archive" => Err(error),
+            Err(error) => {
+                self.report.problem(about(error, folder, &entry.name));
+                Ok(None)
+            }
+        }
+    }
+
+    fn write(&mut self, name: &str, attributes: &Attributes) -> Result<()> {
+        let device = (attributes.device >> 24, attributes.device & 0xFF_FFFF);
+        if attributes.links > 1 && attributes.kind != FileKind::Folder {
+            if let Some(first) = self.names.get(&attributes.id).cloned() {
+                self.report.files += 1;
+                return self.member(name, attributes, NewKind::HardLink(&first));
+            }
+            self.names.insert(attributes.id, name.to_owned());
+        }
+        match attributes.kind {
+            FileKind::File => return self.file(name, attributes),
+            FileKind::Folder => {
+                self.member(name, attributes, NewKind::Folder)?;
+                self.report.folders += 1;
+                return Ok(());
+            }
+            FileKind::Symlink => {
+                let target = self.fs.read_link(attributes.id)?;
+                self.member(name, attributes, NewKind::Symlink(&target))?;
+                self.report.symlinks += 1;
+                return Ok(());
+            }
+            FileKind::Fifo => self.member(name, attributes, NewKind::Fifo)?,
+            FileKind::CharDevice => self.member(name, attributes, NewKind::CharDevice(device.0, device.1))?,
+            FileKind::BlockDevice => self.member(name, attributes, NewKind::BlockDevice(device.0, device.1))?,
+            FileKind::Socket => return Err(Error::unsupported(LAYER, "a tar archive knows no sockets")),
+        }
+        self.report.files += 1;
+        Ok(())
+    }
+
+    fn file(&mut self, name: &str, attributes: &Attributes) -> Result<()> {
+        let contents = self.fs.open(attributes.id, Fork::Data)?;
+        let len = contents.info().len;
+        self.member(name, attributes, NewKind::File(len))?;
+        let mut at = 0;
+        let mut unreadable = None;
+        while at < len {
+            let now = (len - at).min(BUFFER as u64);
+            let piece = &mut self.buffer[..now as usize];
+            if unreadable.is_none() {
+                unreadable = contents.read_at(at, piece).err();
+            }
+            if unreadable.is_some() {
+                piece.fill(0);
+            }
+            self.writer.append(piece)?;
+            self.progress.advance(now);
+            at += now;
+            if at < len {
+                self.progress.check()?;
+            }
+        }
+        self.writer.pad()?;
+        self.report.files += 1;
+        self.report.bytes += len;
+        match unreadable {
+            Some(error) => {
+                let message = "its contents are zeros in the archive from where they cannot be read";
+                Err(Error::new(error.kind(), LAYER, message).caused_by(error))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn member(&mut self, name: &str, attributes: &Attributes, kind: NewKind<'_>) -> Result<()> {
+        let mut xattrs: Vec<(String, Arc<dyn BlockDevice>)> = Vec::new();
+        if !matches!(kind, NewKind::HardLink(_)) {
+            for xattr in self.fs.xattrs(attributes.id)? {
+                let value = self.fs.xattr(attributes.id, &xattr)?;
+                xattrs.extend(value.map(|value| (format!("user.{xattr}"), value)));
+            }
+        }
+        self.writer.member(&NewMember {
+            path: name,
+            kind,
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            flags: attributes.flags,
+            modified: attributes.modified.unwrap_or(Timestamp::from_seconds(0)),
+            created: attributes.created,
+            xattrs,
+        })?;
+        if let Some(error) = self.writer.take_unreadable() {
+            let message = "zeros stand for an extended attribute that cannot be read";
+            self.report.problem(Error::new(error.kind(), LAYER, message).named(name).caused_by(error));
+        }
+        Ok(())
+    }
+}

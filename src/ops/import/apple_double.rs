@@ -1,0 +1,155 @@
+//! AppleDouble: the Finder's information, extended attributes and the resource fork of a file in a second file beside it,
+//! called `._` and the name of the first.
+//!
+//! Source: RFC 1740, section "AppleDouble format", and for the attributes Apple's published `copyfile.c` and
+//! `vfs_xattr.c`: they follow the Finder's information in the same entry, behind the word `ATTR`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use zerocopy::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::tar::LAYER;
+use crate::fs::source::Stream;
+use crate::ops::tar::read::{Member, MemberKind, Piece};
+use crate::{Error, Result};
+
+const MAGIC: u32 = 0x0005_1607;
+const VERSION: u32 = 0x0002_0000;
+const ATTRIBUTES: [u8; 4] = *b"ATTR";
+/// Entry with the Finder's information, and behind it the attributes.
+const ENTRY_FINDER_INFO: u32 = 9;
+/// Entry with the resource fork.
+const ENTRY_RESOURCE_FORK: u32 = 2;
+
+/// Headers of real files end long before this.
+const MOST_HEADERS: u64 = 1 << 20;
+/// Longer values stay in the archive.
+const MOST_IN_HAND: u64 = 4096;
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct HeaderRaw {
+    /*00*/ magic: U32,
+    /*04*/ version: U32,
+    /*08*/ filler: [u8; 16],
+    /*24*/ entries: U16,
+}
+const _: () = assert!(size_of::<HeaderRaw>() == 26);
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct EntryRaw {
+    /*00*/ id: U32,
+    /*04*/ offset: U32,
+    /*08*/ length: U32,
+}
+const _: () = assert!(size_of::<EntryRaw>() == 12);
+
+/// Behind the Finder's 32 bytes and two bytes that align it.
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct AttributesRaw {
+    /*00*/ magic: [u8; 4],
+    /*04*/ tag: U32,
+    /*08*/ total_size: U32,
+    /*12*/ data_start: U32,
+    /*16*/ data_length: U32,
+    /*20*/ reserved: [U32; 3],
+    /*32*/ flags: U16,
+    /*34*/ count: U16,
+}
+const _: () = assert!(size_of::<AttributesRaw>() == 36);
+
+/// One attribute; its name follows, with a zero byte, padded to a multiple of four.
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct AttributeRaw {
+    /*00*/ offset: U32, // of the value, from the beginning of the file
+    /*04*/ length: U32,
+    /*08*/ flags: U16,
+    /*10*/ name_length: u8, // with the zero byte
+}
+const _: () = assert!(size_of::<AttributeRaw>() == 11);
+
+/// Attributes by name.
+pub(super) type Xattrs = Vec<(Box<str>, Stream)>;
+/// Attributes by name, and where their values are: offset and length.
+type Places = Vec<(Box<str>, u64, u64)>;
+
+/// The path of the file that `member` belongs to, if its name is that of an AppleDouble file.
+pub(super) fn partner(member: &Member) -> Option<Vec<u8>> {
+    let slash = member.path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let name = member.path[slash..].strip_prefix(b"._").filter(|name| !name.is_empty())?;
+    (member.kind == MemberKind::File).then(|| [&member.path[..slash], name].concat())
+}
+
+/// The attributes in an AppleDouble file; `None` if it is none.
+pub(super) fn read(file: &File, member: &Member) -> Result<Option<Xattrs>> {
+    let [Piece { at: 0, offset, len }] = member.pieces[..] else { return Ok(None) };
+    let mut head = vec![0; len.min(MOST_HEADERS) as usize];
+    match file.read_exact_at(&mut head, offset) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(Error::io(LAYER, "read", error)),
+        _ => {}
+    }
+    let Some(found) = parse(&head, len) else { return Ok(None) };
+    let stream = |at: u64, length: u64| match head.get(at as usize..(at + length) as usize) {
+        Some(bytes) if length <= MOST_IN_HAND => Stream::Bytes(bytes.into()),
+        _ => Stream::Extern { node: 0, offset: offset + at, len: length },
+    };
+    Ok(Some(found.into_iter().map(|(name, at, length)| (name, stream(at, length))).collect()))
+}
+
+/// The attributes by name, and where their values are in the file, whose first bytes are `head`.
+fn parse(head: &[u8], len: u64) -> Option<Places> {
+    let (header, mut rest) = HeaderRaw::ref_from_prefix(head).ok()?;
+    if header.magic != MAGIC || header.version != VERSION {
+        return None;
+    }
+    let mut found = Vec::new();
+    for _ in 0..header.entries.get() {
+        let (entry, behind) = EntryRaw::ref_from_prefix(rest).ok()?;
+        rest = behind;
+        let (offset, length) = (u64::from(entry.offset.get()), u64::from(entry.length.get()));
+        if offset + length > len {
+            return None;
+        }
+        match entry.id.get() {
+            ENTRY_FINDER_INFO if length >= 32 => {
+                let info = head.get(offset as usize..offset as usize + 32)?;
+                if info.iter().any(|byte| *byte != 0) {
+                    found.push(("com.apple.FinderInfo".into(), offset, 32));
+                }
+                // Behind the 32 bytes, two more align what follows.
+                found.extend(attributes(head, head.get(offset as usize + 34..)?, len)?);
+            }
+            ENTRY_RESOURCE_FORK if length > 0 => found.push(("com.apple.ResourceFork".into(), offset, length)),
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+fn attributes(head: &[u8], at: &[u8], len: u64) -> Option<Places> {
+    let mut found = Vec::new();
+    let Ok((attributes, mut rest)) = AttributesRaw::ref_from_prefix(at) else { return Some(found) };
+    if attributes.magic != ATTRIBUTES {
+        return Some(found);
+    }
+    for _ in 0..attributes.count.get() {
+        let (attribute, behind) = AttributeRaw::ref_from_prefix(rest).ok()?;
+        let name_length = usize::from(attribute.name_length);
+        let name = behind.get(..name_length)?.strip_suffix(b"\0")?;
+        let (offset, length) = (u64::from(attribute.offset.get()), u64::from(attribute.length.get()));
+        if offset + length > len {
+            return None;
+        }
+        found.push((std::str::from_utf8(name).ok()?.into(), offset, length));
+        // The next one begins at a multiple of four of the file.
+        let end = head.len() - behind.len() + name_length;
+        rest = head.get(end.next_multiple_of(4)..)?;
+    }
+    Some(found)
+}

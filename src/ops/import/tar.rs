@@ -1,0 +1,349 @@
+//! A tar archive as a tree.
+//!
+//! Contents stay in the archive and are read from there while the volume is written. A stream is copied to a nameless
+//! file first. Of two members with one path the later counts; folders that are missing are made; an absolute path is taken
+//! from the root of the volume, and one with `..` in it is refused. A further name that follows the first by `._` and
+//! holds AppleDouble, which is how macOS's own tar stores attributes and resource forks, becomes part of that file.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::apple_double::{self, Xattrs};
+use super::tar_contents::{Pieces, TarContents};
+use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::fs::{FileKind, Timestamp};
+use crate::ops::tar::read::{Member, MemberKind, Piece, Reader, Value, check_start};
+use crate::platform::nodes;
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+pub(super) const LAYER: &str = "tar archive";
+
+/// The tree in the archive that fills the file at `path`.
+pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
+    let file = File::open(path).map_err(|error| Error::io(LAYER, "open", error).in_file(path))?;
+    from_file(file, progress).map_err(|error| error.in_file(path))
+}
+
+/// The tree in an archive that is read to the end of `stream`; it is kept in a nameless file in the folder `spool`
+/// until the tree is dropped.
+pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
+    let mut file =
+        nodes::nameless_file(spool).map_err(|error| Error::io(LAYER, "make a temporary file", error).in_file(spool))?;
+    progress.stage("receive", 0);
+    let mut buffer = vec![0; 1 << 20];
+    let mut first = true;
+    loop {
+        progress.check()?;
+        let got = fill(stream, &mut buffer).map_err(|error| Error::io(LAYER, "read the stream", error))?;
+        if first {
+            // Said before gigabytes are copied for nothing.
+            check_start(&buffer[..got.min(512)])?;
+            first = false;
+        }
+        if got == 0 {
+            return from_file(file, progress);
+        }
+        file.write_all(&buffer[..got]).map_err(|error| Error::io(LAYER, "keep the stream", error).in_file(spool))?;
+        progress.advance(got as u64);
+    }
+}
+
+/// Reads until the buffer is full or the stream ends.
+fn fill(stream: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn from_file(file: File, progress: &dyn Progress) -> Result<Tree> {
+    progress.stage("scan", 0);
+    let mut reader = Reader::new(&file)?;
+    let mut growing = Growing::new();
+    while let Some(member) = reader.next()? {
+        progress.check()?;
+        progress.advance(1);
+        growing.add(&file, member)?;
+    }
+    let Growing { nodes, pieces, .. } = growing.finish()?;
+    Ok(Tree { nodes, contents: Box::new(TarContents::new(Arc::new(file), pieces)) })
+}
+
+/// The tree as far as the archive has been read.
+struct Growing {
+    nodes: Vec<SourceNode>,
+    /// By node: whether a later member took its place, and how many nodes are in it.
+    state: Vec<State>,
+    by_name: HashMap<(u32, Box<str>), u32>,
+    /// The pieces of sparse files, by where their contents begin.
+    pieces: HashMap<u64, Pieces>,
+    pending: Option<Pending>,
+    /// The archive says what the root folder is like.
+    root_known: bool,
+}
+
+/// AppleDouble that waits for the member it belongs to.
+struct Pending {
+    /// That member's path.
+    path: Vec<u8>,
+    xattrs: Xattrs,
+    /// The AppleDouble file itself, in case that member does not come.
+    double: Member,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    replaced: bool,
+    children: u32,
+}
+
+impl Growing {
+    fn new() -> Self {
+        let root = Tree::empty(Timestamp::from_seconds(0)).nodes;
+        Self {
+            nodes: root,
+            state: vec![State::default()],
+            by_name: HashMap::new(),
+            pieces: HashMap::new(),
+            pending: None,
+            root_known: false,
+        }
+    }
+
+    fn add(&mut self, file: &File, member: Member) -> Result<()> {
+        let mut xattrs = Vec::new();
+        if let Some(pending) = self.pending.take() {
+            if pending.path == without_slash(&member.path) {
+                xattrs = pending.xattrs;
+            } else {
+                self.place(pending.double, Vec::new())?; // a file like any other
+            }
+        }
+        if let Some(path) = apple_double::partner(&member)
+            && let Some(xattrs) = apple_double::read(file, &member)?
+        {
+            self.pending = Some(Pending { path, xattrs, double: member });
+            return Ok(());
+        }
+        self.place(member, xattrs)
+    }
+
+    fn place(&mut self, member: Member, mut xattrs: Xattrs) -> Result<()> {
+        let path = String::from_utf8(member.path.clone())
+            .map_err(|error| refused(&error.to_string(), "a name on an Apple volume must be UTF-8", &member.path))?;
+        let mut parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        if parts.contains(&"..") {
+            return Err(refused("", "a path with .. in it is not unpacked", &member.path));
+        }
+        for (name, value) in &member.xattrs {
+            let Some(name) = xattr_name(name) else { continue };
+            let stream = match value {
+                Value::Bytes(bytes) => Stream::Bytes(bytes.as_slice().into()),
+                Value::At(offset, len) => Stream::Extern { node: 0, offset: *offset, len: *len },
+            };
+            xattrs.retain(|(known, _)| **known != *name);
+            xattrs.push((name.into(), stream));
+        }
+        let Some(name) = parts.pop() else { return self.set_root(&member, xattrs) };
+        let mut parent = 0;
+        for part in parts {
+            parent = self.folder(parent, part, &member)?;
+        }
+        let node = next_index(&self.nodes)?;
+        let kind = self.kind(&member, node)?;
+        self.insert(source_node(parent, name, kind, &member, xattrs), node, &member)
+    }
+
+    /// What is said of the root folder.
+    fn set_root(&mut self, member: &Member, xattrs: Xattrs) -> Result<()> {
+        if member.kind != MemberKind::Folder {
+            return Err(refused("", "only a folder can be the root", &member.path));
+        }
+        self.nodes[0] = source_node(0, "", SourceKind::Folder, member, xattrs);
+        self.root_known = true;
+        Ok(())
+    }
+
+    /// The folder `name` in folder `parent`, made if it is missing.
+    fn folder(&mut self, parent: u32, name: &str, member: &Member) -> Result<u32> {
+        if let Some(&found) = self.by_name.get(&(parent, name.into())) {
+            if self.nodes[found as usize].kind == SourceKind::Folder {
+                return Ok(found);
+            }
+            return Err(refused("", "leads through something that is no folder", &member.path));
+        }
+        let node = next_index(&self.nodes)?;
+        let mut made = source_node(parent, name, SourceKind::Folder, member, Vec::new());
+        (made.mode, made.flags, made.created) = (0o755, 0, None);
+        self.push(made);
+        self.by_name.insert((parent, name.into()), node);
+        Ok(node)
+    }
+
+    fn kind(&mut self, member: &Member, node: u32) -> Result<SourceKind> {
+        let special = |kind, (major, minor): (u32, u32)| match nodes::mac_device(major, minor) {
+            Some(device) => Ok(SourceKind::Special(kind, device)),
+            None => Err(refused("", "its device number does not fit in the 8 and 24 bits that macOS has for it", &member.path)),
+        };
+        Ok(match member.kind {
+            MemberKind::File => SourceKind::File(self.stream(member, node)),
+            MemberKind::Folder => SourceKind::Folder,
+            MemberKind::Symlink => match String::from_utf8(member.link.clone()) {
+                Ok(target) => SourceKind::Symlink(target.into()),
+                Err(_) => return Err(refused("", "the target of a link on an Apple volume must be UTF-8", &member.path)),
+            },
+            MemberKind::HardLink => SourceKind::HardLink(self.target(member)?),
+            MemberKind::Fifo => SourceKind::Special(FileKind::Fifo, 0),
+            MemberKind::CharDevice => special(FileKind::CharDevice, member.device)?,
+            MemberKind::BlockDevice => special(FileKind::BlockDevice, member.device)?,
+        })
+    }
+
+    fn stream(&mut self, member: &Member, node: u32) -> Stream {
+        let whole = Piece { at: 0, offset: 0, len: member.len };
+        let offset = match member.pieces[..] {
+            _ if member.len == 0 => return Stream::empty(),
+            [Piece { at: 0, offset, len }] if len == whole.len => offset,
+            // A sparse file is known by where its header is, which nothing else is.
+            _ => {
+                self.pieces.insert(member.offset, member.pieces.clone().into());
+                member.offset
+            }
+        };
+        Stream::Extern { node, offset, len: member.len }
+    }
+
+    /// The node that a hard link leads to.
+    fn target(&self, member: &Member) -> Result<u32> {
+        let missing =
+            || refused(&String::from_utf8_lossy(&member.link), "is a hard link to what the archive does not hold", &member.path);
+        let link = std::str::from_utf8(&member.link).map_err(|_| missing())?;
+        let mut at = 0;
+        for part in link.split('/').filter(|part| !matches!(*part, "" | ".")) {
+            at = *self.by_name.get(&(at, part.into())).ok_or_else(missing)?;
+        }
+        match self.nodes[at as usize].kind {
+            SourceKind::Folder => Err(refused("", "is a hard link to a folder", &member.path)),
+            SourceKind::HardLink(target) => Ok(target),
+            _ => Ok(at),
+        }
+    }
+
+    fn insert(&mut self, source: SourceNode, node: u32, member: &Member) -> Result<()> {
+        let key = (source.parent, source.name.clone());
+        if let Some(&old) = self.by_name.get(&key) {
+            let folders = (self.nodes[old as usize].kind == SourceKind::Folder, source.kind == SourceKind::Folder);
+            if folders == (true, true) {
+                self.nodes[old as usize] = source;
+                return Ok(());
+            }
+            if self.state[old as usize].children > 0 {
+                return Err(refused("", "replaces a folder with files in it", &member.path));
+            }
+            if source.kind == SourceKind::HardLink(old) {
+                return Ok(()); // a link to itself
+            }
+            self.state[old as usize].replaced = true;
+            self.state[source.parent as usize].children -= 1;
+        }
+        self.push(source);
+        self.by_name.insert(key, node);
+        Ok(())
+    }
+
+    fn push(&mut self, source: SourceNode) {
+        self.state[source.parent as usize].children += 1;
+        self.nodes.push(source);
+        self.state.push(State::default());
+    }
+
+    /// The nodes that nothing replaced. Where hard links lead to a node that was, the first of them takes its body over.
+    fn finish(mut self) -> Result<Self> {
+        if let Some(pending) = self.pending.take() {
+            self.place(pending.double, Vec::new())?;
+        }
+        if !self.root_known {
+            // Nothing else is known of it than that it holds all these.
+            let latest = self.nodes[1..].iter().map(|node| node.modified).max();
+            self.nodes[0] = Tree::empty(latest.unwrap_or(self.nodes[0].modified)).nodes.remove(0);
+        }
+        if self.state.iter().any(|state| state.replaced) {
+            self.compact();
+        }
+        Ok(self)
+    }
+
+    fn compact(&mut self) {
+        let old = std::mem::take(&mut self.nodes);
+        // Where each old node went; of a replaced one, where its body did.
+        let mut new: Vec<Option<u32>> = Vec::with_capacity(old.len());
+        for (index, source) in old.iter().enumerate() {
+            if self.state[index].replaced {
+                new.push(None);
+                continue;
+            }
+            let mut source = source.clone();
+            source.parent = new.get(source.parent as usize).copied().flatten().unwrap_or(0);
+            let here = self.nodes.len() as u32;
+            if let SourceKind::HardLink(target) = source.kind {
+                match new[target as usize] {
+                    Some(moved) => source.kind = SourceKind::HardLink(moved),
+                    None => {
+                        let body = &old[target as usize];
+                        source = SourceNode { parent: source.parent, name: source.name, ..body.clone() };
+                        new[target as usize] = Some(here);
+                    }
+                }
+            }
+            self.nodes.push(source);
+            new.push(Some(here));
+        }
+    }
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+fn next_index(nodes: &[SourceNode]) -> Result<u32> {
+    u32::try_from(nodes.len()).map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))
+}
+
+fn source_node(parent: u32, name: &str, kind: SourceKind, member: &Member, xattrs: Xattrs) -> SourceNode {
+    SourceNode {
+        parent,
+        name: name.into(),
+        kind,
+        mode: member.mode,
+        uid: member.uid,
+        gid: member.gid,
+        flags: member.flags,
+        created: member.created,
+        modified: member.modified,
+        changed: member.changed,
+        accessed: member.accessed,
+        xattrs,
+    }
+}
+
+/// macOS's name of an attribute: archives made on Linux have `user.` before it. What belongs to Linux alone is left out.
+fn xattr_name(name: &str) -> Option<&str> {
+    let linux = ["security.", "system.", "trusted."];
+    let name = name.strip_prefix("user.").unwrap_or(name);
+    (!name.is_empty() && !linux.iter().any(|prefix| name.starts_with(prefix))).then_some(name)
+}
+
+fn refused(detail: &str, message: &'static str, path: &[u8]) -> Error {
+    let message = if detail.is_empty() { message.to_owned() } else { format!("{message} ({detail})") };
+    Error::unsupported(LAYER, message).named(String::from_utf8_lossy(path))
+}

@@ -1,0 +1,88 @@
+//! Contents that are read from an archive.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::tar::LAYER;
+use crate::fs::source::{ContentReader, Contents, Stream};
+use crate::ops::tar::read::Piece;
+use crate::{Error, Kind, Result};
+
+/// The pieces of a sparse file, in order.
+pub(super) type Pieces = Arc<[Piece]>;
+
+/// Reads from an archive in a file.
+#[derive(Debug)]
+pub(super) struct TarContents {
+    file: Arc<File>,
+    /// Of sparse files, by the offset that their streams have.
+    pieces: HashMap<u64, Pieces>,
+}
+
+impl TarContents {
+    pub(super) fn new(file: Arc<File>, pieces: HashMap<u64, Pieces>) -> Self {
+        Self { file, pieces }
+    }
+}
+
+impl Contents for TarContents {
+    fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
+        let Stream::Extern { offset, .. } = *stream else {
+            return Err(Error::new(Kind::Invalid, LAYER, "bytes in hand are not opened"));
+        };
+        Ok(match self.pieces.get(&offset) {
+            Some(pieces) => Box::new(Sparse { file: &self.file, pieces }),
+            None => Box::new(Plain { file: &self.file, offset }),
+        })
+    }
+}
+
+fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
+    file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::new(Kind::Conflict, LAYER, "became shorter while it was read"),
+        _ => Error::io(LAYER, "read", error),
+    })
+}
+
+/// Contents in one piece.
+struct Plain<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl ContentReader for Plain<'_> {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        read(self.file, self.offset + offset, buf)
+    }
+
+    fn host_file(&self) -> Option<(&File, u64)> {
+        Some((self.file, self.offset))
+    }
+}
+
+/// Pieces with zeros between them.
+struct Sparse<'a> {
+    file: &'a File,
+    pieces: &'a [Piece],
+}
+
+impl ContentReader for Sparse<'_> {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        buf.fill(0);
+        let first = self.pieces.partition_point(|piece| piece.at + piece.len <= offset);
+        for piece in self.pieces[first..].iter().take_while(|piece| piece.at < end) {
+            let (from, to) = (piece.at.max(offset), (piece.at + piece.len).min(end));
+            let inside = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            read(self.file, piece.offset + (from - piece.at), inside)?;
+        }
+        Ok(())
+    }
+
+    fn host_file(&self) -> Option<(&File, u64)> {
+        None
+    }
+}

@@ -1,0 +1,75 @@
+//! pax records: `LENGTH KEY=VALUE\n`, where the length counts itself and values may hold any bytes.
+
+use std::ops::Range;
+
+/// One record: its key, and where in the header's contents its value is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Record<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: Range<usize>,
+}
+
+/// The records of a header's contents one after another; `None` in place of the first that is none, and then no more.
+pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Option<Record<'_>>> {
+    let mut at = Some(0);
+    std::iter::from_fn(move || {
+        // Some programs pad with zeros.
+        let start = at.filter(|&start| bytes.get(start).is_some_and(|byte| *byte != 0))?;
+        let record = parse(bytes, start);
+        at = record.as_ref().map(|record| record.value.end + 1);
+        Some(record)
+    })
+}
+
+fn parse(bytes: &[u8], start: usize) -> Option<Record<'_>> {
+    let digits = bytes[start..].iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+    let length: usize = std::str::from_utf8(&bytes[start..start + digits]).ok()?.parse().ok()?;
+    let body = bytes.get(start + digits..start.checked_add(length)?)?;
+    let (b' ', body) = body.split_first()? else { return None };
+    let (b'\n', body) = body.split_last()? else { return None };
+    let key = body.iter().position(|byte| *byte == b'=')?;
+    let from = start + digits + 1;
+    Some(Record { key: &body[..key], value: from + key + 1..from + body.len() })
+}
+
+/// The length of the record of a key and a value of these lengths: it counts its own digits.
+pub(super) fn record_length(key: usize, value: u64) -> u64 {
+    let rest = key as u64 + value + 3;
+    let mut length = rest + 1;
+    while rest + length.to_string().len() as u64 != length {
+        length += 1;
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_may_hold_anything() {
+        let bytes = b"12 path=a=b\n17 key=with\nnewline\n\0\0";
+        let wrong_second = records(bytes).collect::<Vec<_>>();
+        assert_eq!(wrong_second[0], Some(Record { key: b"path", value: 8..11 }));
+        assert_eq!(wrong_second[1], None);
+        let bytes = b"20 key=with\nnewline\n";
+        assert_eq!(records(bytes).collect::<Vec<_>>(), [Some(Record { key: b"key", value: 7..19 })]);
+        assert_eq!(&bytes[7..19], b"with\nnewline");
+    }
+
+    #[test]
+    fn nonsense_ends_it() {
+        for bytes in [&b"9 path=ab"[..], b"99 path=ab\n", b"x path=ab\n", b"8 pathab\n", b"99999999999999 a=b\n", b"0 a=b\n"] {
+            assert_eq!(records(bytes).collect::<Vec<_>>(), [None], "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_counts_its_digits() {
+        assert_eq!(record_length(4, 3), "11 path=abc".len() as u64 + 1 - 1);
+        for value in [0, 1, 90, 91, 92, 93, 988, 989, 990, 99_990] {
+            let length = record_length(4, value);
+            assert_eq!(length, length.to_string().len() as u64 + 1 + 4 + 1 + value + 1, "{value}");
+        }
+    }
+}

@@ -1,0 +1,557 @@
+//! The members of an archive, one after another.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::layout::{BLOCK, GNU, GnuTailRaw, HeaderRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag};
+use super::{CREATION_TIME, FILE_FLAGS, FLAG_NAMES, LAYER, LIBARCHIVE_XATTR, SCHILY_XATTR, number, pax};
+use crate::fs::Timestamp;
+use crate::{Error, Kind, Result};
+
+/// What a member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemberKind {
+    File,
+    Folder,
+    Symlink,
+    HardLink,
+    Fifo,
+    CharDevice,
+    BlockDevice,
+}
+
+/// Bytes at a place of the archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Where in the file, which has zeros between its pieces.
+    pub(crate) at: u64,
+    /// Where in the archive.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// The value of an extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Bytes(Vec<u8>),
+    /// Too long to keep: at this place of the archive, in so many bytes.
+    At(u64, u64),
+}
+
+/// A member as all its headers together describe it.
+#[derive(Debug, Clone)]
+pub(crate) struct Member {
+    /// Where its header is in the archive.
+    pub(crate) offset: u64,
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) kind: MemberKind,
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) flags: u32,
+    pub(crate) modified: Timestamp,
+    pub(crate) accessed: Option<Timestamp>,
+    pub(crate) changed: Option<Timestamp>,
+    pub(crate) created: Option<Timestamp>,
+    /// Major and minor number.
+    pub(crate) device: (u32, u32),
+    /// Bytes of the contents, holes included.
+    pub(crate) len: u64,
+    /// Where the contents are. One piece, but for sparse files.
+    pub(crate) pieces: Vec<Piece>,
+    /// Under the host's names.
+    pub(crate) xattrs: Vec<(String, Value)>,
+}
+
+/// Longer values stay where they are.
+const MOST_IN_HAND: usize = 4096;
+/// Headers of this size hold no names and attributes of real files any more.
+const MOST_PAX: u64 = 64 << 20;
+/// The most pieces of a sparse file; each takes memory.
+const MOST_PIECES: usize = 4 << 20;
+
+/// Reads an archive from a file.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    file: &'a File,
+    len: u64,
+    at: u64,
+    global: Extended,
+}
+
+/// What extended headers said about the next member.
+#[derive(Debug, Clone, Default)]
+struct Extended {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    len: Option<u64>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    modified: Option<Timestamp>,
+    accessed: Option<Timestamp>,
+    changed: Option<Timestamp>,
+    created: Option<Timestamp>,
+    flags: u32,
+    xattrs: Vec<(String, Value)>,
+    sparse: PaxSparse,
+}
+
+/// GNU tar's sparse files in pax archives, of which there are three versions.
+#[derive(Debug, Clone, Default)]
+struct PaxSparse {
+    is_sparse: bool,
+    /// Version 1.0: the map is at the beginning of the contents.
+    map_in_contents: bool,
+    name: Option<Vec<u8>>,
+    real_len: Option<u64>,
+    /// Versions 0.0 and 0.1: offset and length in turn.
+    map: Vec<u64>,
+}
+
+impl<'a> Reader<'a> {
+    /// An archive that fills `file`. Refuses what does not begin with a header, and says how to deal with compression.
+    pub(crate) fn new(file: &'a File) -> Result<Self> {
+        let len = file.metadata().map_err(|error| Error::io(LAYER, "look at", error))?.len();
+        let reader = Self { file, len, at: 0, global: Extended::default() };
+        let mut start = vec![0; len.min(BLOCK) as usize];
+        reader.read(0, &mut start)?;
+        check_start(&start)?;
+        Ok(reader)
+    }
+
+    /// The next member, `None` behind the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Member>> {
+        let mut extended = self.global.clone();
+        loop {
+            let offset = self.at;
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = self.field("size", &header.size, offset)?;
+            let data = self.at;
+            match header.typeflag {
+                type_flag::PAX => self.extend(&mut extended, size)?,
+                type_flag::PAX_GLOBAL => {
+                    let mut global = std::mem::take(&mut self.global);
+                    self.extend(&mut global, size)?;
+                    self.global = global;
+                    extended = self.global.clone();
+                }
+                type_flag::GNU_LONG_NAME => extended.path = Some(self.long_name(size)?),
+                type_flag::GNU_LONG_LINK => extended.link = Some(self.long_name(size)?),
+                type_flag::GNU_LABEL => self.skip(data, size)?,
+                _ => return self.member(&header, offset, size, extended).map(Some),
+            }
+        }
+    }
+
+    /// The header at the current place, which is then behind it.
+    fn header(&mut self) -> Result<Option<HeaderRaw>> {
+        if self.at >= self.len {
+            return Ok(None); // archives without an end are common enough
+        }
+        let offset = self.at;
+        let mut header = HeaderRaw::new_zeroed();
+        self.read(offset, header.as_mut_bytes())?;
+        if header.as_bytes().iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if !header.checksum_fits() {
+            return Err(Error::corrupt(LAYER, offset, "the checksum of the header is wrong"));
+        }
+        self.at += BLOCK;
+        Ok(Some(header))
+    }
+
+    fn member(&mut self, header: &HeaderRaw, offset: u64, size: u64, extended: Extended) -> Result<Member> {
+        let kind = self.kind(header, offset, &extended)?;
+        let is_gnu = header.magic == GNU;
+        let path = extended.sparse.name.clone().or(extended.path.clone()).unwrap_or_else(|| header_path(header));
+        let stored = if kind == MemberKind::File { extended.len.unwrap_or(size) } else { size };
+        let number = |what, field: &[u8]| self.field(what, field, offset);
+        let mut member = Member {
+            offset,
+            path,
+            link: extended.link.clone().unwrap_or_else(|| text(&header.linkname).to_vec()),
+            kind,
+            mode: (number("mode", &header.mode)? & 0o7777) as u16,
+            uid: extended.uid.map_or_else(|| self.id("uid", &header.uid, offset), Ok)?,
+            gid: extended.gid.map_or_else(|| self.id("gid", &header.gid, offset), Ok)?,
+            flags: extended.flags,
+            modified: extended.modified.map_or_else(|| self.date(&header.mtime, offset), Ok)?,
+            accessed: extended.accessed,
+            changed: extended.changed,
+            created: extended.created,
+            device: (0, 0),
+            len: stored,
+            pieces: Vec::new(),
+            xattrs: extended.xattrs,
+        };
+        if matches!(kind, MemberKind::CharDevice | MemberKind::BlockDevice) {
+            member.device = (self.id("device", &header.dev_major, offset)?, self.id("device", &header.dev_minor, offset)?);
+        }
+        let data = self.at;
+        match kind {
+            MemberKind::File if header.typeflag == type_flag::GNU_SPARSE && is_gnu => {
+                self.gnu_sparse(header, &mut member, stored)?;
+            }
+            MemberKind::File if extended.sparse.is_sparse => {
+                self.skip(data, stored)?;
+                self.pax_sparse(&extended.sparse, &mut member, data, stored)?;
+            }
+            MemberKind::File => {
+                self.skip(data, stored)?;
+                member.pieces.extend((stored > 0).then_some(Piece { at: 0, offset: data, len: stored }));
+            }
+            // Only some programs put contents there, and none needs them.
+            MemberKind::HardLink | MemberKind::Folder => self.skip(data, stored)?,
+            _ => {}
+        }
+        Ok(member)
+    }
+
+    fn kind(&self, header: &HeaderRaw, offset: u64, extended: &Extended) -> Result<MemberKind> {
+        Ok(match header.typeflag {
+            type_flag::OLD_FILE | type_flag::FILE => {
+                // Before POSIX, a slash at the end made a folder.
+                let path = extended.path.clone().unwrap_or_else(|| header_path(header));
+                if path.ends_with(b"/") { MemberKind::Folder } else { MemberKind::File }
+            }
+            type_flag::CONTIGUOUS | type_flag::GNU_SPARSE => MemberKind::File,
+            type_flag::HARD_LINK => MemberKind::HardLink,
+            type_flag::SYMLINK => MemberKind::Symlink,
+            type_flag::CHAR_DEVICE => MemberKind::CharDevice,
+            type_flag::BLOCK_DEVICE => MemberKind::BlockDevice,
+            type_flag::FOLDER | type_flag::GNU_DUMP => MemberKind::Folder,
+            type_flag::FIFO => MemberKind::Fifo,
+            other => {
+                let message = format!("a member of type {:?} is not known", char::from(other));
+                return Err(Error::unsupported(LAYER, message).at(offset));
+            }
+        })
+    }
+
+    /// Goes behind `size` bytes of contents at `data`, which must be there in full.
+    fn skip(&mut self, data: u64, size: u64) -> Result<()> {
+        let end = data.checked_add(size).filter(|&end| end <= self.len);
+        let end = end.ok_or_else(|| Error::corrupt(LAYER, data, format!("{size} bytes of contents are cut short")))?;
+        // What pads the last block may be missing at the very end.
+        self.at = end.next_multiple_of(BLOCK);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::corrupt(LAYER, offset, "the archive is cut short"),
+            _ => Error::io(LAYER, "read", error).at(offset),
+        })
+    }
+
+    /// The contents of an extended header, which is then behind us.
+    fn contents(&mut self, size: u64) -> Result<(u64, Vec<u8>)> {
+        let data = self.at;
+        if size > MOST_PAX {
+            let message = format!("an extended header of {size} bytes; at most {MOST_PAX} are read");
+            return Err(Error::new(Kind::Limit, LAYER, message).at(data));
+        }
+        self.skip(data, size)?;
+        let mut bytes = vec![0; size as usize];
+        self.read(data, &mut bytes)?;
+        Ok((data, bytes))
+    }
+
+    fn long_name(&mut self, size: u64) -> Result<Vec<u8>> {
+        let (_, bytes) = self.contents(size)?;
+        Ok(text(&bytes).to_vec())
+    }
+
+    fn extend(&mut self, extended: &mut Extended, size: u64) -> Result<()> {
+        let (data, bytes) = self.contents(size)?;
+        for record in pax::records(&bytes) {
+            let record = record.ok_or_else(|| Error::corrupt(LAYER, data, "a pax record is malformed"))?;
+            let place = data + record.value.start as u64;
+            let value = &bytes[record.value];
+            extended.set(record.key, value, place).map_err(|message| Error::corrupt(LAYER, place, message))?;
+        }
+        Ok(())
+    }
+
+    fn gnu_sparse(&mut self, header: &HeaderRaw, member: &mut Member, stored: u64) -> Result<()> {
+        let offset = member.offset;
+        let tail = GnuTailRaw::read_from_bytes(&header.as_bytes()[345..]);
+        let tail = tail.map_err(|_| Error::corrupt(LAYER, offset, "no GNU header"))?;
+        let mut map = Vec::new();
+        self.sparse_map(&tail.sparse, offset, &mut map)?;
+        let mut more = tail.is_extended != 0;
+        while more {
+            let mut block = SparseBlockRaw::new_zeroed();
+            let at = self.at;
+            self.read(at, block.as_mut_bytes())?;
+            self.at += BLOCK;
+            self.sparse_map(&block.sparse, at, &mut map)?;
+            more = block.is_extended != 0;
+        }
+        let data = self.at;
+        self.skip(data, stored)?;
+        member.len = self.field("real size", &tail.real_size, offset)?;
+        member.pieces = lay_out(&map, data, stored, member.len).ok_or_else(|| bad_map(offset))?;
+        Ok(())
+    }
+
+    fn sparse_map(&self, entries: &[SparseRaw], offset: u64, map: &mut Vec<u64>) -> Result<()> {
+        for entry in entries.iter().filter(|entry| entry.len[0] != 0) {
+            map.push(self.field("sparse offset", &entry.offset, offset)?);
+            map.push(self.field("sparse length", &entry.len, offset)?);
+        }
+        if map.len() > 2 * MOST_PIECES { Err(bad_map(offset)) } else { Ok(()) }
+    }
+
+    fn pax_sparse(&self, sparse: &PaxSparse, member: &mut Member, data: u64, stored: u64) -> Result<()> {
+        let offset = member.offset;
+        let (mut map, mut data, mut stored) = (sparse.map.clone(), data, stored);
+        if sparse.map_in_contents {
+            let text = self.map_text(data, stored)?;
+            let numbers = text.split(|byte| *byte == b'\n').filter(|digits| !digits.is_empty());
+            let mut numbers = numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+            let count = numbers.next().flatten().and_then(|count| usize::try_from(count).ok());
+            let count = count.filter(|&count| count <= MOST_PIECES).ok_or_else(|| bad_map(offset))?;
+            map = numbers.take(2 * count).collect::<Option<_>>().ok_or_else(|| bad_map(offset))?;
+            let taken = text.len() as u64;
+            (data, stored) = (data + taken, stored - taken);
+        }
+        member.len = sparse.real_len.ok_or_else(|| bad_map(offset))?;
+        member.pieces = lay_out(&map, data, stored, member.len).ok_or_else(|| bad_map(offset))?;
+        Ok(())
+    }
+
+    /// The blocks of a version 1.0 map: a count, then two numbers for each piece, each on a line; padded with zeros,
+    /// which are line ends here.
+    fn map_text(&self, data: u64, stored: u64) -> Result<Vec<u8>> {
+        let mut text: Vec<u8> = Vec::new();
+        let (mut lines, mut expected) = (0, None);
+        while expected.is_none_or(|expected| lines < expected) {
+            let from = text.len();
+            if from as u64 + BLOCK > stored.min(MOST_PAX) {
+                return Err(bad_map(data));
+            }
+            text.resize(from + BLOCK as usize, 0);
+            self.read(data + from as u64, &mut text[from..])?;
+            lines += text[from..].iter().filter(|byte| **byte == b'\n').count();
+            if from == 0 {
+                let count = text.split(|byte| *byte == b'\n').next().and_then(|digits| std::str::from_utf8(digits).ok());
+                let count: Option<usize> = count.and_then(|digits| digits.parse().ok());
+                expected = Some(1 + 2 * count.filter(|&count| count <= MOST_PIECES).ok_or_else(|| bad_map(data))?);
+            }
+        }
+        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        text[end..].fill(b'\n');
+        Ok(text)
+    }
+
+    fn field(&self, what: &str, field: &[u8], offset: u64) -> Result<u64> {
+        let number = number::parse(field).and_then(|number| u64::try_from(number).ok());
+        number.ok_or_else(|| Error::corrupt(LAYER, offset, format!("the {what} in the header is no number")))
+    }
+
+    fn id(&self, what: &str, field: &[u8], offset: u64) -> Result<u32> {
+        let number = self.field(what, field, offset)?;
+        u32::try_from(number)
+            .map_err(|_| Error::corrupt(LAYER, offset, format!("the {what} {number} in the header is too large")))
+    }
+
+    fn date(&self, field: &[u8], offset: u64) -> Result<Timestamp> {
+        let seconds = number::parse(field).ok_or_else(|| Error::corrupt(LAYER, offset, "the date in the header is no number"))?;
+        Ok(Timestamp::from_seconds(seconds))
+    }
+}
+
+fn bad_map(offset: u64) -> Error {
+    Error::corrupt(LAYER, offset, "the map of a sparse file makes no sense")
+}
+
+/// Where the pieces of `map` (offset and length in turn) lie in `stored` bytes of contents at `data`: each begins with a
+/// block.
+fn lay_out(map: &[u64], data: u64, stored: u64, len: u64) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::with_capacity(map.len() / 2);
+    let (mut behind, mut taken) = (0, 0_u64);
+    for pair in map.chunks(2) {
+        let &[at, length] = pair else { return None };
+        let end = at.checked_add(length).filter(|&end| at >= behind && end <= len)?;
+        if length > 0 {
+            pieces.push(Piece { at, offset: data + taken, len: length });
+        }
+        taken = taken.checked_add(length).filter(|&taken| taken <= stored)?.next_multiple_of(BLOCK);
+        behind = end;
+    }
+    Some(pieces)
+}
+
+fn header_path(header: &HeaderRaw) -> Vec<u8> {
+    let name = text(&header.name);
+    let prefix = if header.magic == USTAR { text(&header.prefix) } else { &[] };
+    if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
+}
+
+impl Extended {
+    /// Takes one pax record, whose value is at `place` of the archive.
+    fn set(&mut self, key: &[u8], value: &[u8], place: u64) -> std::result::Result<(), &'static str> {
+        let Ok(key) = std::str::from_utf8(key) else { return Ok(()) };
+        let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
+        let id = || number().and_then(|number| u32::try_from(number).ok()).ok_or("a number is expected here");
+        let size = || number().ok_or("a number is expected here");
+        let date = || parse_date(value).ok_or("a date is expected here");
+        match key {
+            "path" => self.path = Some(value.to_vec()),
+            "linkpath" => self.link = Some(value.to_vec()),
+            "size" => self.len = Some(size()?),
+            "uid" => self.uid = Some(id()?),
+            "gid" => self.gid = Some(id()?),
+            "mtime" => self.modified = Some(date()?),
+            "atime" => self.accessed = Some(date()?),
+            "ctime" => self.changed = Some(date()?),
+            CREATION_TIME => self.created = Some(date()?),
+            FILE_FLAGS => self.flags = parse_flags(value),
+            "GNU.sparse.major"
+            | "GNU.sparse.size"
+            | "GNU.sparse.map"
+            | "GNU.sparse.realsize"
+            | "GNU.sparse.name"
+            | "GNU.sparse.offset"
+            | "GNU.sparse.numbytes" => self.sparse.set(key, value, size)?,
+            _ => self.set_xattr(key, value, place)?,
+        }
+        Ok(())
+    }
+
+    fn set_xattr(&mut self, key: &str, value: &[u8], place: u64) -> std::result::Result<(), &'static str> {
+        if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
+            // GNU tar's way of getting a `=` into a key.
+            let name = name.replace("%3D", "=").replace("%25", "%");
+            let value = match value.len() {
+                0..=MOST_IN_HAND => Value::Bytes(value.to_vec()),
+                len => Value::At(place, len as u64),
+            };
+            self.put_xattr(name, value);
+        } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
+            let name = decode_percent(name).ok_or("a name in percent signs is expected here")?;
+            let value = decode_base64(value).ok_or("base 64 is expected here")?;
+            // libarchive writes both ways side by side.
+            if self.xattrs.iter().all(|(known, _)| *known != name) {
+                self.put_xattr(name, Value::Bytes(value));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_xattr(&mut self, name: String, value: Value) {
+        self.xattrs.retain(|(known, _)| *known != name);
+        self.xattrs.push((name, value));
+    }
+}
+
+impl PaxSparse {
+    fn set(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        size: impl Fn() -> std::result::Result<u64, &'static str>,
+    ) -> std::result::Result<(), &'static str> {
+        self.is_sparse = true;
+        match key {
+            "GNU.sparse.major" => self.map_in_contents = size()? == 1,
+            "GNU.sparse.size" | "GNU.sparse.realsize" => self.real_len = Some(size()?),
+            "GNU.sparse.name" => self.name = Some(value.to_vec()),
+            "GNU.sparse.map" => {
+                let numbers = value.split(|byte| *byte == b',').filter(|digits| !digits.is_empty());
+                let numbers = numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+                self.map = numbers.collect::<Option<_>>().ok_or("a list of numbers is expected here")?;
+            }
+            _ => self.map.push(size()?),
+        }
+        Ok(())
+    }
+}
+
+/// Seconds with a fraction, perhaps negative.
+fn parse_date(value: &[u8]) -> Option<Timestamp> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits = fraction.get(..fraction.len().min(9))?;
+    let nanos: u32 = if digits.is_empty() { 0 } else { format!("{digits:0<9}").parse().ok()? };
+    // Half a second before the epoch is -0.5: whole seconds and nanoseconds forward from there.
+    if whole.starts_with('-') && nanos > 0 {
+        return Some(Timestamp { seconds: seconds.checked_sub(1)?, nanos: 1_000_000_000 - nanos });
+    }
+    Some(Timestamp { seconds, nanos })
+}
+
+fn parse_flags(value: &[u8]) -> u32 {
+    let names = value.split(|byte| *byte == b',');
+    let known = |name: &[u8]| FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map_or(0, |(_, flag)| *flag);
+    names.fold(0, |flags, name| flags | known(name))
+}
+
+fn decode_percent(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        if first == b'%' {
+            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &tail[2..];
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for &digit in text.iter().take_while(|digit| **digit != b'=') {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        (bits, count) = (bits << 6 | u32::from(value), count + 6);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+/// Refuses a file that does not begin as an archive does.
+pub(crate) fn check_start(start: &[u8]) -> Result<()> {
+    if let Some((program, _)) = COMPRESSED.iter().find(|(_, magic)| start.starts_with(magic)) {
+        let message = format!("is compressed by {program}; give it unpacked, as by `{program} -dc ARCHIVE | ... --from -`");
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let header = HeaderRaw::read_from_bytes(start).ok();
+    let blank = start.iter().all(|byte| *byte == 0) && start.len() as u64 == BLOCK;
+    if blank || header.is_some_and(|header| header.checksum_fits()) {
+        return Ok(());
+    }
+    Err(Error::corrupt(LAYER, 0, "no header of an archive is here"))
+}
+
+/// Programs that compress, and how their files begin.
+const COMPRESSED: [(&str, &[u8]); 7] = [
+    ("gzip", b"\x1F\x8B"),
+    ("bzip2", b"BZh"),
+    ("xz", b"\xFD7zXZ\0"),
+    ("zstd", b"\x28\xB5\x2F\xFD"),
+    ("lz4", b"\x04\x22\x4D\x18"),
+    ("lzip", b"LZIP"),
+    ("uncompress", b"\x1F\x9D"),
+];
