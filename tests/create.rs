@@ -1,8 +1,9 @@
 //! Images made, partitioned, formatted and filled in one call.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, FileTimes};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use bandsaw::container::Format;
 use bandsaw::fs::{FileSystemExt, Timestamp};
@@ -168,6 +169,23 @@ fn with_a_fixed_date_the_same_files_give_the_same_bytes() {
     };
     assert!(made("one.sparsebundle", Format::Udsb) == made("two.sparsebundle", Format::Udsb));
     assert!(made("one.dmg", Format::Udrw) == made("two.dmg", Format::Udrw));
+}
+
+#[test]
+fn with_a_fixed_date_it_does_not_matter_when_files_were_read() {
+    let scratch = scratch();
+    let source = scratch.path().join("source");
+    fill(&source);
+    let made = |name: &str, read: u64| {
+        let accessed = FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH + Duration::from_secs(read));
+        fs::File::open(source.join("folder 1/file 1")).and_then(|file| file.set_times(accessed)).unwrap();
+        let path = scratch.path().join(name);
+        let epoch = Some(Timestamp::from_seconds(2_100_000_000));
+        let source = Source::Folder(source.clone());
+        drop(make(&path, CreateOptions { epoch, ..options(Format::Udrw, Layout::Gptspud, source) }).unwrap());
+        files(&path)
+    };
+    assert!(made("one.dmg", 1_700_000_000) == made("two.dmg", 1_800_000_000));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn entries_over_the_map_itself_are_problems() {
 }
 
 #[test]
-fn repair_never_writes_over_a_partition() {
+fn repair_writes_over_nothing_that_counts() {
     // The header grants the map's place to partitions, or a partition takes it whatever the header says.
     let granted = |disk: &mut [u8]| forge(disk, |header| put(header, 0x30, 998, 8));
     let taken = |disk: &mut [u8]| forge_entry(disk, |entry| put(entry, 0x28, 998, 8));
@@ -127,12 +127,35 @@ fn repair_never_writes_over_a_partition() {
         let error = gpt::repair(&disk).unwrap_err();
         assert_eq!((error.kind(), disk.to_vec()), (Kind::Unsupported, bytes), "{what}: {error}");
     }
+    // No room is left for partitions, and the backup is said to be where the primary is.
+    for alternate in [1, 2, 33, 34] {
+        let mut bytes = hfs_disk();
+        forge_entry(&mut bytes, |entry| entry.fill(0));
+        forge(&mut bytes, |header| {
+            put(header, 0x20, alternate, 8);
+            put(header, 0x30, 0, 8);
+        });
+        let disk = Memory::from(bytes.clone());
+        let error = gpt::repair(&disk).unwrap_err();
+        assert_eq!((error.kind(), disk.to_vec()), (Kind::Unsupported, bytes), "{alternate}: {error}");
+    }
     let mut bytes = hfs_disk();
     forge_entry(&mut bytes, |entry| put(entry, 0x20, 2, 8));
     bytes[512..1024].fill(0);
     let disk = Memory::from(bytes.clone());
     let error = gpt::repair(&disk).unwrap_err();
     assert_eq!((error.kind(), disk.to_vec()), (Kind::Unsupported, bytes), "{error}");
+}
+
+#[test]
+fn a_backup_of_something_else_is_none() {
+    let mut bytes = hfs_disk();
+    forge(&mut bytes, |header| put(header, 0x20, 77, 8));
+    bytes[512..1024].fill(0);
+    let disk = Memory::from(bytes.clone());
+    assert!(gpt::repair(&disk).unwrap_err().to_string().contains("neither copy"));
+    assert_eq!(disk.to_vec(), bytes);
+    assert!(probe(bytes).unwrap_err().to_string().contains("block 1, not 77"));
 }
 
 #[test]

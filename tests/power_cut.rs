@@ -6,12 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bandsaw::Result;
-use bandsaw::container::raw::Raw;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions, Version};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
 use bandsaw::store::{Open, Put, Store};
+use bandsaw::testing::PowerCut;
 use bandsaw::testing::power_cut::{Keep, Survival};
-use bandsaw::testing::{PowerCut, Random};
 
 fn file(store: &PowerCut, name: &str, len: u64) -> Arc<dyn BlockDevice> {
     let file = store.open(name, Open::Create).unwrap().unwrap();
@@ -331,83 +329,4 @@ fn a_length_that_was_not_flushed_is_seen() {
     let seen = catch_unwind(AssertUnwindSafe(|| Survival::new(create, open).check(1))).unwrap_err();
     let said = seen.downcast_ref::<String>().expect("a message");
     assert!(said.contains("the length is 0"), "{said}");
-}
-
-#[test]
-fn a_raw_image_survives() {
-    let create = |cut: &PowerCut| {
-        let raw = Raw::create(cut, "disk", 70 << 10)?;
-        raw.flush()?;
-        cut.sync()?;
-        Ok(Arc::new(raw) as Arc<dyn BlockDevice>)
-    };
-    let open = |cut: &PowerCut| Ok(Arc::new(Raw::new(cut.open("disk", Open::Write)?.expect("the disk"))) as Arc<dyn BlockDevice>);
-    let survival = Survival::new(create, open).resize_by(20 << 10);
-    for seed in 0..6 {
-        survival.check(seed);
-    }
-}
-
-const BAND: u64 = 1 << 20;
-
-fn create_bundle(cut: &PowerCut) -> Result<Arc<dyn BlockDevice>> {
-    let options = CreateOptions { len: BAND + 150 * 512, band_size: Some(BAND) };
-    Ok(Arc::new(Bundle::create(Arc::new(cut.clone()), &options)?))
-}
-
-fn open_bundle(cut: &PowerCut) -> Result<Arc<dyn BlockDevice>> {
-    Ok(Arc::new(Bundle::open(Arc::new(cut.clone()), Access::ReadWrite)?))
-}
-
-#[test]
-fn a_bundle_survives() {
-    let survival = Survival::new(create_bundle, open_bundle).resize_by(BAND).steps(25).crashes(2);
-    for seed in 0..4 {
-        survival.check(seed);
-    }
-}
-
-/// A bundle of version 2 whose maps hide what is stored: none of it may come to light, and nothing written be hidden.
-#[test]
-fn a_bundle_of_version_2_survives() {
-    let create = |cut: &PowerCut| {
-        drop(create_bundle(cut)?);
-        for name in ["Info.plist", "Info.bckup"] {
-            let text = String::from_utf8(contents(cut, name).expect("a plist")).expect("XML");
-            let version = "<key>bundle-backingstore-version</key>\n\t<integer>";
-            assert!(text.contains(&format!("{version}1")), "{text}");
-            cut.put(name, text.replace(&format!("{version}1"), &format!("{version}2")).as_bytes(), Put::Replace)?;
-        }
-        for (index, len) in [("0", BAND as usize), ("1", 8192)] {
-            cut.put(&format!("bands/{index}"), &Random::new(1).bytes(len), Put::Replace)?;
-            let map: Vec<u8> = (0..32).map(|byte| if byte % 3 == 0 { 0 } else { 0xff }).collect();
-            cut.put(&format!("mapped/{index}"), &map, Put::Replace)?;
-        }
-        cut.sync()?;
-        let bundle = Bundle::open(Arc::new(cut.clone()), Access::ReadWrite)?;
-        assert_eq!(bundle.version(), Version::Two);
-        Ok(Arc::new(bundle) as Arc<dyn BlockDevice>)
-    };
-    let survival = Survival::new(create, open_bundle).resize_by(BAND).steps(25).crashes(2);
-    for seed in 0..4 {
-        survival.check(seed);
-    }
-}
-
-/// Until the last step of its creation nobody takes it for a bundle; after it, it is there.
-#[test]
-fn a_bundle_is_made_at_once() {
-    let cut = PowerCut::default();
-    drop(create_bundle(&cut).unwrap());
-    let end = cut.position();
-    let mut seen = BTreeSet::new();
-    for crash in cut.crashes(1, 8) {
-        let opened = open_bundle(&crash.store);
-        assert!(opened.is_ok() || crash.position < end, "it was lost after it was made");
-        if let Ok(bundle) = &opened {
-            assert_eq!(bundle.info().len, BAND + 150 * 512);
-        }
-        seen.insert(opened.is_ok());
-    }
-    assert_eq!(seen.len(), 2);
 }

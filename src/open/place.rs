@@ -62,7 +62,7 @@ impl Place {
             None => move_new(&self.aside, &self.target).map_err(failed)?,
             Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
         }
-        let synced = File::open(folder_of(&self.target)).and_then(|folder| platform::make_durable(&folder));
+        let synced = File::open(folder_of(&self.target)).and_then(|folder| platform::make_names_durable(&folder));
         synced.map_err(|source| Error::io(LAYER, "make the name durable", source))
     }
 }

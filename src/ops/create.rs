@@ -40,7 +40,8 @@ pub struct CreateOptions {
     /// What is on the disk. `None`: nothing, it is blank.
     pub volume: Option<NewVolume>,
     /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is younger. All identifiers
-    /// are then made from what the image holds, and the same input gives the same bytes.
+    /// are then made from what the image holds, of a file's dates only that of its contents counts, and the same input
+    /// gives the same bytes.
     pub epoch: Option<Timestamp>,
 }
 
@@ -152,7 +153,10 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     };
     let NewVolume { layout, name, case_sensitive, block_size, source } = volume;
     let created = epoch.unwrap_or_else(now);
-    let tree = read(source, path, created, progress)?;
+    let mut tree = read(source, path, created, progress)?;
+    if epoch.is_some() {
+        forget_host_dates(&mut tree);
+    }
     let ids = Ids::new(epoch, &name, &tree);
     let options = build::Options { name, case_sensitive, block_size, created, latest: epoch, identifier: ids.volume };
     let plan = Plan::new(tree, options)?;
@@ -192,6 +196,14 @@ fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progres
             let beside = image.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             import::tar_stream(&mut stream, beside, progress)
         }
+    }
+}
+
+/// Leaves the one date that belongs to the contents. The others tell when the host read, copied or unpacked a file: reading
+/// the source for one image would change the next.
+fn forget_host_dates(tree: &mut Tree) {
+    for node in &mut tree.nodes {
+        (node.created, node.changed, node.accessed) = (None, None, None);
     }
 }
 

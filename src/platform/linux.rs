@@ -12,10 +12,16 @@ use rustix::io::Errno;
 
 use super::Mount;
 
-/// Makes the contents and length of a file, or the names in a folder, durable.
+/// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
     // fdatasync leaves out nothing that reading the bytes back needs: the length and the block map are written too.
     file.sync_data()
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
+    // Not fdatasync: ext4 takes a new name that fits into the folder's blocks for something it may leave out.
+    folder.sync_all()
 }
 
 /// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system cannot.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Mount, macos_text};
 
-/// Makes the contents and length of a file, or the names in a folder, durable.
+/// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
     // fsync stops at the drive's cache here; F_FULLFSYNC empties that too. Network file systems know only fsync.
     match rustix::fs::fcntl_fullfsync(file) {
@@ -18,6 +18,11 @@ pub(crate) fn make_durable(file: &File) -> io::Result<()> {
         Err(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => Ok(rustix::fs::fsync(file)?),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
+    make_durable(folder)
 }
 
 /// Frees the storage behind a range, which then reads as zeros. `false`: this host or file system cannot.

@@ -27,7 +27,7 @@ use macos as host;
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
 
-pub(crate) use host::{clone_file, copy_range, lock_holder, make_durable, punch_hole};
+pub(crate) use host::{clone_file, copy_range, lock_holder, make_durable, make_names_durable, punch_hole};
 
 /// A place where a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,18 +77,34 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
-/// Where the next stored byte at or after `offset` is; `None` if only a hole follows.
-pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
-    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
-        Ok(at) => Ok(Some(at)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
+/// Where data, or a hole, begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// At this offset.
+    At(u64),
+    /// Not before the end of the file.
+    Nowhere,
+    /// The host cannot tell: everything may be data.
+    Unknown,
+}
+
+/// Where the next stored byte at or after `offset` is.
+pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Next> {
+    next(rustix::fs::seek(file, SeekFrom::Data(offset)))
 }
 
 /// Where the next hole at or after `offset` begins; the end of the file counts as one.
-pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<u64> {
-    Ok(rustix::fs::seek(file, SeekFrom::Hole(offset))?)
+pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<Next> {
+    next(rustix::fs::seek(file, SeekFrom::Hole(offset)))
+}
+
+fn next(found: rustix::io::Result<u64>) -> io::Result<Next> {
+    match found {
+        Ok(at) => Ok(Next::At(at)),
+        Err(Errno::NXIO) => Ok(Next::Nowhere),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY) => Ok(Next::Unknown),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +142,10 @@ mod tests {
         let path = folder.path().join("sparse");
         let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
         file.set_len(1 << 20).unwrap();
-        assert_eq!(next_data(&file, 0).unwrap(), None);
-        assert_eq!(next_hole(&file, 0).unwrap(), 0);
+        assert_eq!(next_data(&file, 0).unwrap(), Next::Nowhere);
+        assert_eq!(next_hole(&file, 0).unwrap(), Next::At(0));
+        rustix::io::pwrite(&file, b"data", 512 << 10).unwrap();
+        assert_eq!(next_data(&file, 0).unwrap(), Next::At(512 << 10));
+        assert_eq!(next_hole(&file, 1 << 20).unwrap(), Next::Nowhere);
     }
 }

@@ -1,16 +1,27 @@
 //! The Linux kernel's own drivers, in a guest.
 
+use bandsaw::fs::FileSystem;
+use bandsaw::fs::hfsplus::HfsPlus;
+
+use crate::common::corpus;
+use crate::guest_listing::{self, GETFATTR};
 use crate::programs::{Program, SEVEN_ZIP, run};
 use crate::qemu::{self, Guest};
 use crate::suite::Suite;
-use crate::{corpus, disk};
+use crate::tree::{Kind, assert_same, sha256};
+use crate::{disk, ours, volume};
 
-const GETFATTR: Program = Program::Command(&["getfattr"]);
+const HFSPLUS: [&str; 2] = ["nls_utf8", "hfsplus"];
 const SETFATTR: Program = Program::Command(&["setfattr"]);
 
 pub(crate) fn add(suite: &mut Suite) {
     let needs = [&qemu::NEEDS[..], &[SEVEN_ZIP, GETFATTR, SETFATTR]].concat();
-    suite.peer("linux", &needs).test("guest", guest).test("partitions", partitions).corpus_test("real_volume", real_volume);
+    suite
+        .peer("linux", &needs)
+        .test("guest", guest)
+        .test("partitions", partitions)
+        .test("our_volumes", our_volumes)
+        .corpus_test("real_volume", real_volume);
 }
 
 /// A failing command is seen, and what was printed before it is not lost.
@@ -49,43 +60,135 @@ fn partitions() {
     }
 }
 
-/// The guest reads what macOS wrote as the manifest says, and what it writes is found by others.
+/// The kernel finds in our volumes what they were built from, and works on them without a complaint; we find what it left.
+fn our_volumes() {
+    let scratch = crate::scratch();
+    let volumes = volume::all().iter().filter(|volume| volume.mapped != volume.case_sensitive);
+    let volumes: Vec<_> = volumes.zip(["vda1", "vdb"]).collect();
+    let mut guest = guest_listing::guest(REWORK).modules(&HFSPLUS);
+    for (volume, name) in &volumes {
+        let copy = scratch.path().join(name);
+        std::fs::copy(&volume.disk, &copy).expect("copying the disk");
+        guest = guest.disk(&copy);
+    }
+    let report = guest.boot().succeeded();
+
+    // The one thing it cannot do is to be said once a listing; anything else would be a complaint.
+    let mut said = report.kernel_about("hfsplus");
+    said.retain(|line| !line.ends_with("only inline data xattr are supported"));
+    assert_eq!(said, Vec::<&str>::new());
+    for (volume, name) in volumes {
+        let mount = &report.section(&format!("{name} mount"))[0];
+        assert!(mount.contains(" rw,"), "{mount}");
+        assert_same(&guest_listing::visible(&volume.files), &guest_listing::parse(&report, &format!("{name} before")));
+        let free = |volume: &HfsPlus| (volume.volume().free / u64::from(volume.volume().block_size)).to_string();
+        let built = ours::open(&volume.disk, volume.range.clone());
+        assert_eq!(report.section(&format!("{name} free before")), [free(&built)]);
+        let after = guest_listing::parse(&report, &format!("{name} after"));
+        let reworked = ours::open(&scratch.path().join(name), volume.range.clone());
+        assert_same(&after, &guest_listing::visible(&ours::list(&reworked)));
+        assert_eq!(report.section(&format!("{name} free after")), [free(&reworked)]);
+        assert!(reworked.problems().is_empty(), "{:?}", reworked.problems());
+        assert_eq!(after["New/file"].kind, Kind::File { len: 15, sha256: sha256(b"from the guest\n") });
+        assert_eq!(after["Links/first name"].links, 3);
+        assert!(!after.contains_key("Many/07"));
+    }
+}
+
+/// Files are made, changed, moved and removed, in the middle of trees that have no room to spare.
+const REWORK: &str = r#"
+for disk in vda1 vdb; do
+    mount -t hfsplus /dev/$disk /mnt
+    section "$disk mount"
+    grep /mnt /proc/mounts
+    cd /mnt
+    list "$disk before"
+    section "$disk free before"
+    stat -f -c %f .
+    mkdir New
+    echo from the guest >New/file
+    for number in $(seq 200); do echo $number >"Many/11/between $number"; done
+    mv "Names/café" "New/the café"
+    mv Deep New/Deep
+    rm -r Many/07 "Sizes/zeros"
+    rm "Links/second name"
+    ln "Links/elsewhere/third name" "New/third name too"
+    ln "Names/plain" "New/plain too"
+    ln -s "../Names/Zebra" New/link
+    head -c 100000 /dev/urandom >>"Sizes/4097 bytes"
+    head -c 1000 /dev/urandom | dd of="Sizes/30 MB" bs=1000 seek=20000 conv=notrunc status=none
+    chmod 600 "Names/alpha"
+    touch -d '2001-09-09 01:46:40' "Names/Beta"
+    cd /
+    umount /mnt
+    mount -t hfsplus -o ro /dev/$disk /mnt
+    cd /mnt
+    list "$disk after"
+    section "$disk free after"
+    stat -f -c %f .
+    cd /
+    umount /mnt
+done
+"#;
+
+/// What macOS made and Linux worked on: the guest's sums of the old files are the manifest's, and we read all that it
+/// wrote, moved and removed. The same volume is also read by 7zz, so that it is not we alone who believe the guest.
 fn real_volume() {
-    let image = corpus::image("raw/gofilesystems-hfsplus.dmg.gz");
+    let image = corpus::image("linux::real_volume", "raw/gofilesystems-hfsplus.dmg.gz").expect("the corpus has it");
     let scratch = crate::scratch();
     let disk = scratch.path().join("disk.img");
-    std::fs::write(&disk, image.bytes).expect("writing the image");
-    let sums: Vec<_> = image.files.iter().map(|(path, sha256)| format!("{sha256}  {}\n", path.trim_start_matches('/'))).collect();
+    std::fs::write(&disk, image.bytes().expect("a packed image")).expect("writing the image");
+    let old = image.files();
+    let sums: Vec<_> = old.iter().map(|file| format!("{}  .{}\n", file.sha256, file.path)).collect();
 
-    let report = Guest::new(
-        "mount -t hfsplus /dev/vda /mnt\n\
-         section mount\n\
-         grep /mnt /proc/mounts\n\
-         section sums\n\
-         (cd /mnt; sha256sum -c /sums)\n\
-         echo from the guest >/mnt/new.txt\n\
-         setfattr -n user.color -v blue /mnt/new.txt\n\
-         umount /mnt\n\
-         mount -t hfsplus -o ro /dev/vda /mnt\n\
-         section again\n\
-         (cd /mnt; sha256sum -c /sums)\n\
-         section xattr\n\
-         (cd /mnt; getfattr --only-values -n user.color new.txt; echo)\n\
-         umount /mnt\n",
-    )
-    .modules(&["nls_utf8", "hfsplus"])
-    .program(GETFATTR)
-    .program(SETFATTR)
-    .file("/sums", sums.concat())
-    .disk(&disk)
-    .boot()
-    .succeeded();
+    let report = guest_listing::guest(WORK)
+        .modules(&HFSPLUS)
+        .program(SETFATTR)
+        .file("/sums", sums.concat())
+        .disk(&disk)
+        .boot()
+        .succeeded();
 
     assert!(report.section("mount")[0].contains(" rw,"), "mounted {:?}", report.section("mount"));
-    assert_eq!(report.section("sums").len(), image.files.len());
-    assert_eq!(report.section("again"), report.section("sums"));
-    assert_eq!(report.section("xattr"), ["blue"]);
+    assert_eq!(report.section("sums").len(), old.len());
     assert_eq!(report.kernel_about("hfsplus"), Vec::<&str>::new());
-    let found = run(SEVEN_ZIP.command().args(["e", "-so", "-sns-"]).arg(&disk).arg("*/new.txt"));
+    let told = guest_listing::parse(&report, "list");
+    assert!(told.len() > 250, "only {} files", told.len());
+    let volume = ours::open(&disk, 0..std::fs::metadata(&disk).expect("the disk is there").len());
+    assert_same(&told, &guest_listing::visible(&ours::list(&volume)));
+    let found = run(SEVEN_ZIP.command().args(["e", "-so", "-sns-"]).arg(&disk).arg("*/guest.txt"));
     assert_eq!(found, b"from the guest\n");
 }
+
+/// Enough for trees to split and shrink, and two files in more pieces than a catalog record has room for.
+const WORK: &str = r#"
+mount -t hfsplus /dev/vda /mnt
+section mount
+grep /mnt /proc/mounts
+section sums
+cd /mnt
+sha256sum -c /sums
+section work
+mkdir -p many/more "many/mañana"
+for number in $(seq 400); do echo "file $number" >"many/file $number"; done
+for number in $(seq 3 3 400); do rm "many/file $number"; done
+for number in $(seq 1 7 400); do [ ! -f "many/file $number" ] || mv "many/file $number" "many/more/moved $number"; done
+for piece in $(seq 12); do
+    for name in odd even; do head -c 65536 /dev/urandom >>$name; sync; done
+done
+echo from the guest >guest.txt
+cp guest.txt new.txt
+ln new.txt "many/mañana/a second name"
+ln -s ../new.txt many/pointer
+mkfifo -m 640 many/fifo
+chmod 4711 new.txt
+touch -d '2001-09-09 01:46:40' many/more
+setfattr -n user.color -v blue new.txt
+cd /
+umount /mnt
+mount -t hfsplus -o ro /dev/vda /mnt
+cd /mnt
+list list
+cd /
+umount /mnt
+"#;

@@ -3,35 +3,56 @@
 //! A file for each program. One that is not installed is skipped by name and counted, the last line of the run; with
 //! `BANDSAW_REQUIRE_PEERS=1`, which `scripts/test` sets after installing them all, it is a failure.
 
-mod corpus;
+#[path = "../common/mod.rs"]
+mod common;
 mod disk;
 mod gdisk;
+mod guest_listing;
+mod libfshfs;
 mod linux_kernel;
 mod newc;
 mod noise;
+mod ours;
 mod parted;
 mod programs;
 mod python;
 mod qemu;
 mod qemu_img;
+mod sevenzip;
 mod sfdisk;
 mod sleuthkit;
 mod suite;
+mod tree;
+mod volume;
 
-fn main() -> std::process::ExitCode {
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+fn main() -> ExitCode {
+    // A static folder would outlive the run; this one goes with it.
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
+    SCRATCH.set(home.path().into()).expect("set once");
     let mut suite = suite::Suite::new();
     gdisk::add(&mut suite);
+    libfshfs::add(&mut suite);
     linux_kernel::add(&mut suite);
     parted::add(&mut suite);
     python::add(&mut suite);
     qemu_img::add(&mut suite);
+    sevenzip::add(&mut suite);
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);
     suite.run()
 }
 
-/// A scratch folder on the disk that holds the build: there is room there, and attributes can be set, which is not so of
-/// every `/tmp`.
-fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder")
+/// Where scratch folders are: on the disk that holds the build. There is room there, and attributes can be set, which is not
+/// so of every `/tmp`.
+static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
+
+/// A scratch folder.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in(SCRATCH.get().expect("set by main")).expect("a scratch folder")
 }

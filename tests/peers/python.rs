@@ -12,6 +12,7 @@ use bandsaw::store::Local;
 use crate::noise::noise;
 use crate::programs::{PYTHON, Program, run};
 use crate::suite::Suite;
+use crate::volume;
 
 /// Prints the disk in a bundle. Both plists have to say the same.
 const READ: &str = r#"
@@ -57,6 +58,7 @@ pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("python3", &[Program::PythonModule("plistlib")])
         .test("reads_our_bundle", reads_our_bundle)
+        .test("reads_our_volumes_in_bundles", reads_our_volumes_in_bundles)
         .test("we_read_its_bundle", we_read_its_bundle);
 }
 
@@ -82,9 +84,20 @@ fn reads_our_bundle() {
     place(&mut expected, 8 * BAND, &[0; BAND as usize]);
     bundle.flush().expect("flushing");
 
-    let found = run(Command::new(PYTHON).args(["-c", READ]).arg(&folder));
-    assert!(found == expected, "contents differ");
+    assert!(disk_in(&folder) == expected, "contents differ");
     assert!(!folder.join("bands/8").exists(), "a band that was given back is still there");
+}
+
+/// The disk in a bundle is, byte for byte, the one in the raw image that the other programs were asked about.
+fn reads_our_volumes_in_bundles() {
+    for volume in volume::all() {
+        let raw = std::fs::read(&volume.disk).expect("reading the disk");
+        assert!(disk_in(&volume.bundle) == raw, "{} differs", volume.bundle.display());
+    }
+}
+
+fn disk_in(bundle: &Path) -> Vec<u8> {
+    run(Command::new(PYTHON).args(["-c", READ]).arg(bundle))
 }
 
 fn we_read_its_bundle() {

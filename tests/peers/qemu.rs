@@ -5,7 +5,6 @@
 //! own: all of it is an initial RAM file system made here. Kernel messages go to the first serial line, what the script
 //! prints to the second, so that neither garbles the other.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -58,7 +57,7 @@ pub(crate) struct Guest {
 #[derive(Debug)]
 pub(crate) struct Report {
     /// The lines of each section that the script opened with `section NAME`; what came before the first is under "".
-    sections: BTreeMap<String, Vec<String>>,
+    sections: Vec<(String, Vec<String>)>,
     /// How the script ended.
     pub(crate) status: i32,
 }
@@ -188,18 +187,15 @@ impl Guest {
 
 impl Report {
     fn parse(printed: &str) -> Result<Self, String> {
-        let mut sections = BTreeMap::from([(String::new(), Vec::new())]);
-        let mut current = String::new();
+        let mut sections = vec![(String::new(), Vec::new())];
         for line in printed.lines() {
             if let Some(status) = line.strip_prefix("@@ exit ") {
                 let status = status.trim().parse().map_err(|_| format!("ended with {line:?}"))?;
                 return Ok(Self { sections, status });
             }
             if let Some(name) = line.strip_prefix("@@ ") {
-                current = name.into();
-            }
-            let lines: &mut Vec<String> = sections.entry(current.clone()).or_default();
-            if !line.starts_with("@@ ") {
+                sections.push((name.into(), Vec::new()));
+            } else if let Some((_, lines)) = sections.last_mut() {
                 lines.push(line.into());
             }
         }
@@ -208,7 +204,7 @@ impl Report {
 
     /// The lines of a section; none if the script never opened it.
     pub(crate) fn section(&self, name: &str) -> &[String] {
-        self.sections.get(name).map_or(&[], Vec::as_slice)
+        self.sections.iter().find(|(known, _)| known == name).map_or(&[], |(_, lines)| lines)
     }
 
     /// What the kernel said about `subject`.
@@ -218,8 +214,11 @@ impl Report {
 
     /// Fails the test unless every command of the script succeeded.
     pub(crate) fn succeeded(self) -> Self {
-        let said: Vec<_> = self.sections.iter().map(|(name, lines)| format!("[{name}]\n{}\n", lines.join("\n"))).collect();
-        assert_eq!(self.status, 0, "the script failed in the guest\n{}", said.concat());
+        let end = |lines: &[String]| lines[lines.len().saturating_sub(20)..].join("\n");
+        // The last section is the kernel's.
+        if let (false, [.., (name, lines), (_, kernel)]) = (self.status == 0, &self.sections[..]) {
+            panic!("the script failed in the guest: {}\n--- {name}\n{}\n--- kernel\n{}", self.status, end(lines), end(kernel));
+        }
         self
     }
 }

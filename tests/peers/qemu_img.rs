@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bandsaw::container::Format;
 use bandsaw::container::raw::Raw;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use bandsaw::open::OpenOptions;
+use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::progress::Silent;
 use bandsaw::store::Local;
 use serde_json::Value;
 
@@ -12,6 +16,7 @@ use crate::disk::{self, DISK_LEN};
 use crate::noise::noise;
 use crate::programs::{Program, run, run_text};
 use crate::suite::Suite;
+use crate::volume;
 
 const QEMU_IMG: Program = Program::Command(&["qemu-img"]);
 const QEMU_IO: Program = Program::Command(&["qemu-io"]);
@@ -20,6 +25,7 @@ pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("qemu-img", &[QEMU_IMG, QEMU_IO])
         .test("converts_our_raw_disk", converts_our_raw_disk)
+        .test("converts_our_volumes", converts_our_volumes)
         .test("we_read_its_raw_disk", we_read_its_raw_disk);
 }
 
@@ -38,14 +44,33 @@ fn converts_our_raw_disk() {
     let map = json(QEMU_IMG.command().args(["map", "--output=json", "-f", "raw"]).arg(&path));
     assert_eq!(data_by_map(&map), data_by_us(&disk));
 
-    let convert = |from: &str, to: &str, from_format: &str, to_format: &str| {
-        let mut command = QEMU_IMG.command();
-        command.args(["convert", "-f", from_format, "-O", to_format]).arg(scratch.path().join(from)).arg(scratch.path().join(to));
-        run(&mut command);
-    };
-    convert("ours.img", "other.qcow2", "raw", "qcow2");
-    convert("other.qcow2", "back.img", "qcow2", "raw");
-    compare(&path, &scratch.path().join("back.img"));
+    there_and_back(&path, scratch.path());
+}
+
+/// Also, the bundle that we converted to a raw disk is the same disk.
+fn converts_our_volumes() {
+    for volume in volume::all() {
+        let scratch = crate::scratch();
+        there_and_back(&volume.disk, scratch.path());
+        let bundle = bandsaw::open::open(&volume.bundle, &OpenOptions::default()).expect("opening the bundle");
+        let raw = scratch.path().join("converted.img");
+        let options = ConvertOptions { format: Format::Udrw, band_size: None, overwrite: false };
+        convert(&bundle, &raw, &options, &Silent).expect("converting the bundle");
+        compare(&volume.disk, &raw);
+    }
+}
+
+/// Converts a raw disk to qcow2 and back and fails the test unless it is the same.
+fn there_and_back(disk: &Path, scratch: &Path) {
+    let [qcow2, raw] = ["other.qcow2", "back.img"].map(|name| scratch.join(name));
+    run(QEMU_IMG.command().args(["convert", "-f", "raw", "-O", "qcow2"]).args([disk, &qcow2]));
+    run(QEMU_IMG.command().args(["check", "-f", "qcow2"]).arg(&qcow2));
+    run(QEMU_IMG.command().args(["convert", "-f", "qcow2", "-O", "raw"]).args([&qcow2, &raw]));
+    compare(disk, &raw);
+}
+
+fn compare(disk: &Path, other: &Path) {
+    run(QEMU_IMG.command().args(["compare", "-f", "raw", "-F", "raw"]).args([disk, other]));
 }
 
 /// Runs of data in what `qemu-img map` prints.
@@ -74,11 +99,6 @@ fn we_read_its_raw_disk() {
     let disk = Raw::new(Arc::new(disk::open(&path, bandsaw::store::Open::Read)));
     assert_eq!(disk.info().len, DISK_LEN);
     assert!(disk.read_vec(0, expected.len()).expect("reading") == expected, "contents differ");
-}
-
-/// Fails the test unless two raw disks are the same.
-pub(crate) fn compare(one: &Path, other: &Path) {
-    run(QEMU_IMG.command().args(["compare", "-f", "raw", "-F", "raw"]).arg(one).arg(other));
 }
 
 fn json(command: &mut std::process::Command) -> Value {

@@ -1,13 +1,33 @@
-//! The Sleuth Kit: `mmls` of partition maps, `fls`, `icat` and `tsk_recover` of volumes.
+//! The Sleuth Kit: `mmls` of partition maps; of volumes, `fsstat`, `fls`, which tells all but attributes, and `tsk_recover`, which
+//! copies every file that is not empty. `icat` copies one.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bandsaw::fs::FileSystem;
 
 use crate::disk::{partitions, with_our_gpt};
-use crate::programs::{Program, run_text};
+use crate::ours;
+use crate::programs::{Program, output, run, run_text};
 use crate::suite::Suite;
+use crate::tree::{Item, Kind, Listing, assert_same, decomposed, is_private, sha256};
+use crate::volume::{self, Volume};
 
 const MMLS: Program = Program::Command(&["mmls"]);
+const FLS: Program = Program::Command(&["fls"]);
+const FSSTAT: Program = Program::Command(&["fsstat"]);
+const ICAT: Program = Program::Command(&["icat"]);
+const TSK_RECOVER: Program = Program::Command(&["tsk_recover"]);
+
+/// It does not know attributes with extents of their own, and gives up on the contents of a file that has one.
+const UNREADABLE: &str = "Attributes/very long";
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("sleuthkit", &[MMLS]).test("reads_our_gpt", reads_our_gpt);
+    suite
+        .peer("sleuthkit", &[MMLS, FSSTAT, FLS, ICAT, TSK_RECOVER])
+        .test("reads_our_gpt", reads_our_gpt)
+        .test("describes_the_volume", describes_the_volume)
+        .test("reads_all", reads_all);
 }
 
 fn reads_our_gpt() {
@@ -21,4 +41,94 @@ fn reads_our_gpt() {
             assert!(told.contains(&line), "no {line:?} in\n{told}");
         }
     }
+}
+
+fn describes_the_volume() {
+    for volume in volume::all() {
+        let told = run_text(on(volume, &mut FSSTAT.command()));
+        let ours = ours::open(&volume.disk, volume.range.clone()).volume();
+        for line in [
+            format!("File System Version: {}", if volume.case_sensitive { "HFSX" } else { "HFS+" }),
+            format!("Volume Name: {}", decomposed(volume::NAME)),
+            "Volume Unmounted Properly".to_owned(),
+            format!("Number of files: {}", ours.files),
+            format!("Number of folders: {}", ours.folders),
+            format!("Allocation Block Size: {}", ours.block_size),
+            format!("Number of Free Blocks: {}", ours.free / u64::from(ours.block_size)),
+        ] {
+            assert!(told.contains(&format!("{line}\n")), "no {line:?} in\n{told}");
+        }
+    }
+}
+
+fn reads_all() {
+    for volume in volume::all() {
+        let scratch = crate::scratch();
+        // It complains of the file that it cannot read.
+        output(on(volume, TSK_RECOVER.command().arg("-a")).arg(scratch.path()));
+        let listed = run_text(on(volume, FLS.command().args(["-r", "-m", ""])));
+        let expected = volume.files.iter().map(|(path, item)| {
+            let (path, mut item) = (path.replace('\t', "^"), Item { xattrs: [].into(), ..item.clone() });
+            if let (UNREADABLE, Kind::File { sha256, .. }) = (path.as_str(), &mut item.kind) {
+                sha256.clear();
+            }
+            (path, item)
+        });
+        assert_same(&expected.collect(), &listing(&listed, scratch.path()));
+
+        let largest = listed.lines().find(|line| line.starts_with("0|/Sizes/30 MB|")).expect("it is listed");
+        let number = largest.split('|').nth(2).expect("a number");
+        let contents = run(on(volume, &mut ICAT.command()).arg(number));
+        assert_eq!(volume.files["Sizes/30 MB"].kind, Kind::File { len: 30_000_000, sha256: sha256(&contents) });
+    }
+}
+
+/// A command on the volume, wherever on the disk it is.
+fn on<'a>(volume: &Volume, command: &'a mut std::process::Command) -> &'a mut std::process::Command {
+    command.args(["-o", &(volume.range.start / 512).to_string()]).arg(&volume.disk)
+}
+
+/// Lines of `fls -m`: sum|path|number|kind/mode|owner|group|length|accessed|modified|changed|created.
+fn listing(told: &str, recovered: &Path) -> Listing {
+    let all = told.lines().map(|line| line.split('|').collect::<Vec<_>>());
+    let entries: Vec<_> = all.filter(|fields| !is_private(fields[1]) && !fields[1].starts_with("/$")).collect();
+    let mut names: HashMap<&str, u64> = HashMap::new();
+    for fields in &entries {
+        *names.entry(fields[2]).or_default() += 1;
+    }
+    let item = |fields: &Vec<&str>| {
+        let (path, target) = fields[1].split_once(" -> ").unwrap_or((fields[1], ""));
+        let path = path.trim_start_matches('/');
+        let kind = match &fields[3][..2] {
+            "d/" => Kind::Folder,
+            "l/" => Kind::Symlink(target.into()),
+            "p/" => Kind::Fifo,
+            "r/" => {
+                let contents = std::fs::read(recovered.join(path)).unwrap_or_default();
+                let readable = path != UNREADABLE;
+                let sha256 = if readable { sha256(&contents) } else { String::new() };
+                Kind::File { len: fields[6].parse().expect("a length"), sha256 }
+            }
+            other => panic!("kind {other}: {fields:?}"),
+        };
+        let modified = fields[8].parse().expect("a date");
+        let links = names[fields[2]];
+        (path.to_owned(), Item { mode: mode(&fields[3][3..]), modified, links, ..Item::of(kind) })
+    };
+    entries.iter().map(item).collect()
+}
+
+/// The bits that `rwxr-sr-t` spells.
+fn mode(letters: &str) -> u32 {
+    let special = [(2, 0o4000), (5, 0o2000), (8, 0o1000)];
+    letters.bytes().enumerate().fold(0, |mode, (at, letter)| {
+        let plain = 0o400 >> at;
+        let extra = special.iter().find(|(place, _)| *place == at).map_or(0, |(_, bit)| *bit);
+        mode | match letter {
+            b'-' => 0,
+            b'S' | b'T' => extra,
+            b's' | b't' => plain | extra,
+            _ => plain,
+        }
+    })
 }

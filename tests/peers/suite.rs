@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libtest_mimic::{Arguments, Trial};
 
-use crate::corpus;
+use crate::common::corpus;
 use crate::programs::Program;
 
 /// All tests, in the order they were added.
@@ -70,10 +70,7 @@ impl PeerTests<'_> {
 
     /// Adds a test on a real image, which is skipped, by name, where the corpus is not.
     pub(crate) fn corpus_test(self, name: &str, body: impl FnOnce() + Send + 'static) -> Self {
-        let no_corpus = corpus::folder().is_err();
-        if no_corpus {
-            eprintln!("peers: SKIPPED {}::{name}: no corpus (BANDSAW_CORPUS says where it is)", self.peer.name);
-        }
+        let no_corpus = corpus::images(&format!("{}::{name}", self.peer.name)).is_none();
         let skipped = no_corpus || self.peer.absent.is_some() && !self.suite.required;
         self.add(name, skipped, body)
     }

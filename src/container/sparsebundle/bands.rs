@@ -110,7 +110,8 @@ impl Bands {
         })
     }
 
-    fn check_changeable(&self) -> Result<()> {
+    /// Refuses changes of what is read-only, or of what may have lost something.
+    pub(super) fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         if self.lost.load(Ordering::SeqCst) {
             let refused = "an earlier flush failed and what it lost is not known; open it anew to change it";

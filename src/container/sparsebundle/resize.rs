@@ -4,14 +4,13 @@ use std::sync::PoisonError;
 
 use super::{Bundle, LAYER, check_len, plist};
 use crate::Result;
-use crate::device::BlockDevice;
 use crate::store::Put;
 
 impl Bundle {
     /// Grows or cuts the disk, durably. If it fails before the plists tell the new size the bundle is as it was; a
     /// failure afterwards leaves files past the end, which the next growth removes.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
-        self.info().check_writable(LAYER)?;
+        self.bands.check_changeable()?;
         check_len(LAYER, len)?;
         let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.bands.len();

@@ -171,10 +171,10 @@ impl Copy {
     /// table before it.
     pub(super) fn backup(&self) -> Result<Self> {
         let primary = &self.header;
-        let last_taken = self.taken().end;
-        let entries_lba = primary.alternate_lba.checked_sub(primary.table_blocks()).filter(|&at| at >= last_taken);
+        let end = self.taken().end;
+        let entries_lba = primary.alternate_lba.checked_sub(primary.table_blocks()).filter(|&at| at >= end);
         let entries_lba = entries_lba.ok_or_else(|| {
-            let what = format!("no room for the backup's table from block {last_taken} to {}", primary.alternate_lba);
+            let what = format!("no room for the backup's table between block {end} and {}", primary.alternate_lba);
             Error::unsupported(LAYER, what)
         })?;
         Ok(self.moved(primary.alternate_lba, primary.my_lba, entries_lba))

@@ -92,12 +92,12 @@ fn choose(disk: &dyn BlockDevice, block: u32, primary: Found) -> Result<Result<M
     let last = last_block(disk, block);
     match primary {
         Ok(primary) => {
-            let backup = read_copy(disk, block, primary.header.alternate_lba)?;
+            let backup = read_backup(disk, block, primary.header.alternate_lba)?;
             let mut map = read_map(disk, &primary);
             map.problems.extend(backup_problem(&primary, backup, last));
             Ok(Ok(map))
         }
-        Err(damage) => Ok(match read_copy(disk, block, last)? {
+        Err(damage) => Ok(match read_backup(disk, block, last)? {
             Ok(backup) => {
                 let mut map = read_map(disk, &backup);
                 map.problems.push(Error::new(damage.kind(), LAYER, "the backup is used").caused_by(damage));
@@ -146,6 +146,18 @@ fn read_copy(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
         return Ok(Err(Error::corrupt(TABLE, table_offset, "its checksum does not match")));
     }
     Ok(Ok(Copy { header, table }))
+}
+
+/// Reads and checks the copy at block `lba` as the backup of the one at block 1.
+fn read_backup(disk: &dyn BlockDevice, block: u32, lba: u64) -> Result<Found> {
+    let found = read_copy(disk, block, lba)?;
+    Ok(found.and_then(|backup| match backup.header.alternate_lba {
+        PRIMARY => Ok(backup),
+        other => {
+            let what = format!("a backup's other copy is at block {PRIMARY}, not {other}");
+            Err(Error::corrupt(HEADER, lba * u64::from(block), what))
+        }
+    }))
 }
 
 impl Header {
@@ -242,7 +254,8 @@ impl Copy {
     /// Whether both describe the same disk.
     fn agrees_with(&self, other: &Self) -> bool {
         let (a, b) = (&self.header, &other.header);
-        a.disk_guid == b.disk_guid
+        a.my_lba != b.my_lba
+            && a.disk_guid == b.disk_guid
             && (a.my_lba, a.alternate_lba) == (b.alternate_lba, b.my_lba)
             && (a.first_usable, a.last_usable) == (b.first_usable, b.last_usable)
             && self.table == other.table
@@ -256,11 +269,14 @@ impl Copy {
         entries.filter(|(_, raw)| raw.type_guid != [0; 16])
     }
 
-    /// The blocks that belong to partitions: by the header, and by the entries whatever the header says.
+    /// The blocks from the first to the last that the other copy must not touch: this copy, and the partitions by the
+    /// header and by the entries whatever the header says.
     fn taken(&self) -> Range<u64> {
-        let usable = self.header.first_usable..self.header.last_usable.saturating_add(1);
-        self.entries()
-            .fold(usable, |taken, (_, raw)| taken.start.min(raw.first.get())..taken.end.max(raw.last.get().saturating_add(1)))
+        let header = &self.header;
+        let own = [header.my_lba..header.my_lba + 1, header.entries_lba..header.entries_lba + header.table_blocks()];
+        let usable = header.first_usable..header.last_usable.saturating_add(1);
+        let used = self.entries().map(|(_, raw)| raw.first.get()..raw.last.get().saturating_add(1));
+        own.into_iter().chain(used).fold(usable, |all, blocks| all.start.min(blocks.start)..all.end.max(blocks.end))
     }
 }
 

@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::create::protective_mbr;
-use super::{Copy, Found, LAYER, PRIMARY, block_sizes, last_block, read_copy};
+use super::{Copy, Found, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
 use crate::device::BlockDevice;
 use crate::partition::layout::MbrRaw;
 use crate::partition::read;
@@ -41,7 +41,7 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
                 damage = damage.or(Some(error));
                 continue;
             }
-            Err(error) => match read_copy(disk, block, last)? {
+            Err(error) => match read_backup(disk, block, last)? {
                 Ok(backup) => restore_primary(disk, &backup)?,
                 Err(_) => {
                     damage = damage.or(Some(error));
@@ -65,7 +65,7 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
 
 fn restore_backup(disk: &dyn BlockDevice, primary: &Copy) -> Result<Repaired> {
     let is_whole = |found: Found| found.is_ok_and(|backup| backup.agrees_with(primary));
-    if is_whole(read_copy(disk, primary.header.block, primary.header.alternate_lba)?) {
+    if is_whole(read_backup(disk, primary.header.block, primary.header.alternate_lba)?) {
         return Ok(Repaired::default());
     }
     if primary.header.alternate_lba > last_block(disk, primary.header.block) {

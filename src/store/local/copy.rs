@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::platform;
+use crate::platform::{self, Next};
 
 /// Bytes copied at a time where the kernel does not do it.
 const PIECE: usize = 1 << 20;
@@ -22,20 +22,19 @@ pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
     let len = from.metadata()?.len();
     to.set_len(len)?;
     let mut at = 0;
-    while let Some(start) = next_data(from, at)?.filter(|start| *start < len) {
-        at = next_hole(from, start).unwrap_or(len).clamp(start + 1, len);
+    while at < len {
+        let start = match platform::next_data(from, at)? {
+            Next::At(start) => start.min(len),
+            Next::Nowhere => break,
+            Next::Unknown => at,
+        };
+        at = match platform::next_hole(from, start)? {
+            Next::At(hole) if hole > start => hole.min(len),
+            _ => len,
+        };
         copy_bytes(from, &to, start, at)?;
     }
     platform::make_durable(&to)
-}
-
-/// Where data begins; a host that cannot tell has data everywhere.
-fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
-    platform::next_data(file, at).or(Ok(Some(at)))
-}
-
-fn next_hole(file: &File, at: u64) -> io::Result<u64> {
-    platform::next_hole(file, at)
 }
 
 fn copy_bytes(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {

@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::loans::Loans;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
-use crate::platform;
+use crate::platform::{self, Next};
 use crate::store::{Lock, Open};
 use crate::{Error, Kind, Result};
 
@@ -123,10 +124,7 @@ impl LocalFile {
     pub fn lock(&self, mode: Lock) -> Result<()> {
         match platform::try_lock(&self.file, mode == Lock::Exclusive) {
             Ok(true) => Ok(()),
-            Ok(false) => {
-                let holder = platform::lock_holder(&self.file).unwrap_or_else(|| "another process".to_owned());
-                Err(Error::new(Kind::Conflict, LAYER, format!("is in use by {holder}")).in_file(&self.path))
-            }
+            Ok(false) => Err(in_use(LAYER, &self.file).in_file(&self.path)),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => Ok(()),
             Err(source) => Err(Error::io(LAYER, "lock", source).in_file(&self.path)),
         }
@@ -206,20 +204,16 @@ impl LocalFile {
     }
 
     fn extent_in(&self, range: Range<u64>) -> Result<Extent> {
-        let to = |end: u64| end.clamp(range.start, range.end) - range.start;
-        let rest = |kind| Ok(Extent { kind, len: range.end - range.start });
-        match platform::next_data(&self.file, range.start) {
-            Ok(None) => rest(ExtentKind::Zero),
-            Ok(Some(data)) if data > range.start => Ok(Extent { kind: ExtentKind::Zero, len: to(data) }),
-            Ok(Some(_)) => match platform::next_hole(&self.file, range.start) {
-                Ok(hole) if hole > range.start => Ok(Extent { kind: ExtentKind::Data, len: to(hole) }),
-                _ => rest(ExtentKind::Data),
-            },
-            // A host that cannot tell: everything may be data.
-            Err(source) if !matches!(source.raw_os_error(), Some(code) if code == Errno::IO.raw_os_error()) => {
-                rest(ExtentKind::Data)
-            }
-            Err(source) => Err(self.failed("look for data", range.start, source)),
+        let failed = |source| self.failed("look for data", range.start, source);
+        let up_to = |kind, end: u64| Ok(Extent { kind, len: end.min(range.end) - range.start });
+        match platform::next_data(&self.file, range.start).map_err(failed)? {
+            Next::Nowhere => return up_to(ExtentKind::Zero, range.end),
+            Next::At(data) if data > range.start => return up_to(ExtentKind::Zero, data),
+            Next::At(_) | Next::Unknown => {}
+        }
+        match platform::next_hole(&self.file, range.start).map_err(failed)? {
+            Next::At(hole) if hole > range.start => up_to(ExtentKind::Data, hole),
+            _ => up_to(ExtentKind::Data, range.end),
         }
     }
 
@@ -318,54 +312,15 @@ impl BlockDevice for LocalFile {
     }
 }
 
+/// Somebody else holds the lock of `file`.
+pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
+    let holder = platform::lock_holder(file).unwrap_or_else(|| "another process".to_owned());
+    Error::new(Kind::Conflict, layer, format!("is in use by {holder}"))
+}
+
 /// The host's block size, made sane.
 fn grain(blksize: u64) -> u64 {
     if blksize.is_power_of_two() { blksize.clamp(512, 1 << 20) } else { 4096 }
-}
-
-/// How far the loans given out reach. A count would not do: a cut waits only for what reaches past its place.
-#[derive(Debug, Default)]
-struct Loans {
-    ends: Mutex<Vec<u64>>,
-    returned: Condvar,
-}
-
-impl Loans {
-    fn ends(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made under the lock, so
-    /// that a cut either sees the loan or is seen by the check.
-    fn take(self: &Arc<Self>, range: &Range<u64>, check: impl FnOnce() -> Result<()>) -> Result<Option<Loan>> {
-        let mut ends = self.ends();
-        check()?;
-        if range.is_empty() {
-            return Ok(None);
-        }
-        ends.push(range.end);
-        Ok(Some(Loan { loans: self.clone(), end: range.end }))
-    }
-
-    fn wait_until_none_beyond(&self, len: u64) {
-        let beyond = |ends: &mut Vec<u64>| ends.iter().any(|end| *end > len);
-        drop(self.returned.wait_while(self.ends(), beyond).unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-struct Loan {
-    loans: Arc<Loans>,
-    end: u64,
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        let mut ends = self.loans.ends();
-        if let Some(index) = ends.iter().position(|end| *end == self.end) {
-            ends.swap_remove(index);
-        }
-        self.loans.returned.notify_all();
-    }
 }
 
 #[cfg(test)]

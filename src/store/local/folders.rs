@@ -28,8 +28,8 @@ pub(super) struct Folders {
 #[derive(Debug, Default)]
 struct Changed {
     folders: BTreeSet<String>,
-    /// The root was made here, so its own name is new.
-    root_made: bool,
+    /// Folders of the host, the root's and perhaps those above it, in which one was made.
+    above: Vec<PathBuf>,
     /// A sync failed: which names are durable is no longer known.
     lost: bool,
 }
@@ -68,8 +68,9 @@ impl Folders {
             return Ok(folder);
         }
         if name.is_empty() {
+            let above = holders_of_new(&self.root);
             std::fs::create_dir_all(&self.root)?;
-            self.changed().root_made = true;
+            self.changed().above.extend(above);
         } else {
             let (parent, last) = split(name);
             match rustix::fs::mkdirat(&*self.make(parent)?, last, Mode::from_raw_mode(0o777)) {
@@ -98,26 +99,22 @@ impl Folders {
     /// Makes all changed names durable. Whoever comes second waits for the first, whose folders are his too.
     pub(super) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (folders, root_made) = {
+        let (folders, above) = {
             let mut changed = self.changed();
-            (std::mem::take(&mut changed.folders), std::mem::take(&mut changed.root_made))
+            (std::mem::take(&mut changed.folders), std::mem::take(&mut changed.above))
         };
-        let done = self.sync_each(&folders, root_made);
+        let done = self.sync_each(&folders, &above);
         self.changed().lost |= done.is_err();
         done
     }
 
-    fn sync_each(&self, folders: &BTreeSet<String>, root_made: bool) -> io::Result<()> {
+    fn sync_each(&self, folders: &BTreeSet<String>, above: &[PathBuf]) -> io::Result<()> {
         for folder in folders {
             if let Some(folder) = self.get(folder)? {
-                platform::make_durable(&folder)?;
+                platform::make_names_durable(&folder)?;
             }
         }
-        if root_made {
-            let above = self.root.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            platform::make_durable(&File::open(above)?)?;
-        }
-        Ok(())
+        above.iter().try_for_each(|folder| platform::make_names_durable(&File::open(folder)?))
     }
 
     fn keep(&self, name: &str, folder: File) -> Arc<File> {
@@ -141,4 +138,33 @@ impl Folders {
 /// The folder of a name, and its last part.
 pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
+}
+
+/// The folders in which `create_dir_all` is about to make one, for `path` and what is missing above it.
+fn holders_of_new(path: &Path) -> Vec<PathBuf> {
+    let missing = path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    let holder = |folder: &Path| match folder.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    missing.map(holder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_new_folder_is_in_one_that_is_synced() {
+        let scratch = tempfile::tempdir().unwrap();
+        let deep = scratch.path().join("a/b/c");
+        let expected = [scratch.path().join("a/b"), scratch.path().join("a"), scratch.path().to_owned()];
+        assert_eq!(holders_of_new(&deep), expected);
+        assert_eq!(holders_of_new(Path::new("surely-absent-folder")), [PathBuf::from(".")]);
+        assert!(holders_of_new(scratch.path()).is_empty());
+        let folders = Folders::new(deep);
+        folders.make("bands").unwrap();
+        folders.sync().unwrap();
+        assert!(folders.changed().above.is_empty() && folders.changed().folders.is_empty());
+    }
 }

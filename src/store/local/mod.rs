@@ -6,27 +6,26 @@
 mod copy;
 mod file;
 mod folders;
+mod loans;
+mod replace;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result, platform};
 use folders::{Folders, split};
+use replace::{UNFINISHED, keep_mode, move_new, unfinished_name};
 
 pub use file::LocalFile;
 
 const LAYER: &str = "folder";
-
-/// Files that are not finished yet; what a crash leaves of them is not listed.
-const UNFINISHED: &str = ".bandsaw-new-";
 
 /// How deep `list` walks. Bundles have two levels.
 const DEPTH: usize = 64;
@@ -241,16 +240,12 @@ impl Store for Local {
         }
         match platform::try_lock(&file, mode == Lock::Exclusive) {
             Ok(true) => Ok(Guard::new(file)),
-            Ok(false) => Err(self.in_use(name, &file)),
+            Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),
+            Err(source) if source.kind() == io::ErrorKind::Unsupported => {
+                Err(Error::unsupported(LAYER, "the host has no locks here").in_file(self.path(name)))
+            }
             Err(source) => Err(self.failed("lock", name, source)),
         }
-    }
-}
-
-impl Local {
-    fn in_use(&self, name: &str, file: &File) -> Error {
-        let holder = platform::lock_holder(file).unwrap_or_else(|| "another process".to_owned());
-        Error::new(Kind::Conflict, LAYER, format!("is in use by {holder}")).in_file(self.path(name))
     }
 }
 
@@ -262,47 +257,6 @@ fn meta(stat: &Stat) -> Meta {
     // The inode is part of it: a file replaced within one tick of the clock has the same time.
     let version = changed ^ (stat.st_ino as u64).rotate_left(40);
     Meta { len: stat.st_size as u64, allocated: stat.st_blocks as u64 * 512, version }
-}
-
-/// Gives `new` the mode of the file it will replace, if there is one.
-fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()> {
-    match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(old) if FileType::from_raw_mode(old.st_mode) == FileType::RegularFile => {
-            Ok(rustix::fs::fchmod(new, Mode::from_raw_mode(old.st_mode & 0o777))?)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A name that nothing in `folder` has.
-fn unfinished_name(folder: &File) -> io::Result<String> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    loop {
-        let name = format!("{UNFINISHED}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
-        match rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(name),
-            Ok(_) => {} // left by a crash of a process with our number
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-/// Moves a finished file to its place. `false`: the place is taken and must not be replaced.
-fn move_new(folder: &File, new: &str, to: &str, cond: Put) -> io::Result<bool> {
-    let moved = match cond {
-        Put::Replace => rustix::fs::renameat(folder, new, folder, to),
-        Put::IfAbsent => match rustix::fs::renameat_with(folder, new, folder, to, RenameFlags::NOREPLACE) {
-            // Old kernels and some file systems: a hard link never replaces either.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rustix::fs::linkat(folder, new, folder, to, AtFlags::empty())
-                .and_then(|()| rustix::fs::unlinkat(folder, new, AtFlags::empty())),
-            moved => moved,
-        },
-    };
-    match moved {
-        Ok(()) => Ok(true),
-        Err(Errno::EXIST) if cond == Put::IfAbsent => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
 }
 
 #[cfg(test)]

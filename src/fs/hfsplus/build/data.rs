@@ -14,7 +14,7 @@ use super::objects::path;
 use super::output::{BUFFER, Output};
 use crate::device::BlockDevice;
 use crate::fs::source::{ContentReader, Tree};
-use crate::platform;
+use crate::platform::{self, Next};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -128,5 +128,9 @@ fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> bool {
         return false;
     }
     let Some((file, base)) = reader.host_file() else { return false };
-    matches!(platform::next_data(file, base + from), Ok(Some(data)) if data >= base + from + length as u64)
+    match platform::next_data(file, base + from) {
+        Ok(Next::At(data)) => data >= base + from + length as u64,
+        Ok(Next::Nowhere) => true,
+        Ok(Next::Unknown) | Err(_) => false,
+    }
 }

@@ -1,0 +1,54 @@
+//! A new file takes a name in one step: made under a name of its own, then moved.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
+use rustix::io::Errno;
+
+use crate::store::Put;
+
+/// How the names of unfinished files begin. What a crash leaves of them is not listed.
+pub(super) const UNFINISHED: &str = ".bandsaw-new-";
+
+/// Gives `new` the mode of the file it will replace, if there is one.
+pub(super) fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()> {
+    match rustix::fs::statat(folder, last, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(old) if FileType::from_raw_mode(old.st_mode) == FileType::RegularFile => {
+            Ok(rustix::fs::fchmod(new, Mode::from_raw_mode(old.st_mode & 0o777))?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A name that nothing in `folder` has.
+pub(super) fn unfinished_name(folder: &File) -> io::Result<String> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let name = format!("{UNFINISHED}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        match rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(name),
+            Ok(_) => {} // left by a crash of a process with our number
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Moves a finished file to its place. `false`: the place is taken and must not be replaced.
+pub(super) fn move_new(folder: &File, new: &str, to: &str, cond: Put) -> io::Result<bool> {
+    let moved = match cond {
+        Put::Replace => rustix::fs::renameat(folder, new, folder, to),
+        Put::IfAbsent => match rustix::fs::renameat_with(folder, new, folder, to, RenameFlags::NOREPLACE) {
+            // Old kernels and some file systems: a hard link never replaces either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => rustix::fs::linkat(folder, new, folder, to, AtFlags::empty())
+                .and_then(|()| rustix::fs::unlinkat(folder, new, AtFlags::empty())),
+            moved => moved,
+        },
+    };
+    match moved {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) if cond == Put::IfAbsent => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}

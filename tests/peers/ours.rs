@@ -1,0 +1,68 @@
+//! What our own reader says of a volume, to be compared with what others say.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Slice};
+use bandsaw::fs::hfsplus::HfsPlus;
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
+use bandsaw::store::Open;
+
+use crate::disk;
+use crate::tree::{FINDER_INFO, Item, Kind, Listing, sha256};
+
+/// The volume in a part of a raw disk.
+pub(crate) fn open(disk: &Path, range: Range<u64>) -> HfsPlus {
+    let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Read));
+    let volume = Slice::new(disk, range).expect("the volume is on the disk");
+    HfsPlus::open(Arc::new(volume)).expect("opening the volume")
+}
+
+/// All of a volume, without Finder information.
+pub(crate) fn list(volume: &dyn FileSystem) -> Listing {
+    let mut listing = Listing::new();
+    list_folder(volume, volume.root(), "", &mut listing);
+    listing
+}
+
+fn list_folder(volume: &dyn FileSystem, folder: NodeId, prefix: &str, into: &mut Listing) {
+    for entry in volume.entries(folder).unwrap_or_else(|error| panic!("{prefix}: {error}")) {
+        let path = format!("{prefix}{}", entry.name);
+        if entry.attributes.kind == FileKind::Folder {
+            list_folder(volume, entry.attributes.id, &format!("{path}/"), into);
+        }
+        into.insert(path, item(volume, &entry.attributes));
+    }
+}
+
+fn item(volume: &dyn FileSystem, attributes: &Attributes) -> Item {
+    let id = attributes.id;
+    let kind = match attributes.kind {
+        FileKind::Folder => Kind::Folder,
+        FileKind::File => {
+            let contents = all(&*volume.open(id, Fork::Data).expect("opening a file"));
+            Kind::File { len: attributes.size, sha256: sha256(&contents) }
+        }
+        FileKind::Symlink => Kind::Symlink(volume.read_link(id).expect("reading a symbolic link")),
+        FileKind::Fifo => Kind::Fifo,
+        other => panic!("{other:?} is not what these trees have"),
+    };
+    let names = volume.xattrs(id).expect("listing attributes").into_iter().filter(|name| name != FINDER_INFO);
+    let xattrs = names.map(|name| {
+        let value = volume.xattr(id, &name).expect("opening an attribute").expect("what is listed is there");
+        (name, all(&*value))
+    });
+    Item {
+        kind,
+        mode: attributes.mode.into(),
+        modified: attributes.modified.expect("everything has a date").seconds,
+        links: attributes.links.into(),
+        xattrs: xattrs.collect(),
+    }
+}
+
+fn all(device: &dyn BlockDevice) -> Vec<u8> {
+    let len = usize::try_from(device.info().len).expect("files of tests fit in memory");
+    device.read_vec(0, len).expect("reading a file")
+}

@@ -1,0 +1,80 @@
+//! The volumes that the peers are asked about: one tree, built by us in each of the ways there are.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use bandsaw::container::Format;
+use bandsaw::fs::Timestamp;
+use bandsaw::ops;
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source};
+use bandsaw::progress::Silent;
+
+use crate::tree::{self, Listing};
+
+/// The volumes' name.
+pub(crate) const NAME: &str = "Peers é";
+
+/// When they were made: later than any file, or else it would be the date of that file too.
+pub(crate) const CREATED: i64 = 2_210_000_000;
+
+/// A volume built from a folder.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) case_sensitive: bool,
+    /// Whether the disk has a partition map.
+    pub(crate) mapped: bool,
+    /// The raw image.
+    pub(crate) disk: PathBuf,
+    /// The same disk as a sparse bundle.
+    pub(crate) bundle: PathBuf,
+    /// Where on the disk the volume is.
+    pub(crate) range: Range<u64>,
+    /// What it was built from. Dates before 1970 have become 1970, which is what macOS makes of them.
+    pub(crate) files: Arc<Listing>,
+}
+
+/// HFS+ and HFSX, on a disk of their own and in a partition, each as a raw image and as a bundle. They are not to be changed.
+pub(crate) fn all() -> &'static [Volume] {
+    static ALL: LazyLock<Vec<Volume>> = LazyLock::new(|| {
+        let folder = crate::scratch().keep();
+        [false, true].into_iter().flat_map(|case_sensitive| build_both(&folder, case_sensitive)).collect()
+    });
+    &ALL
+}
+
+fn build_both(scratch: &Path, case_sensitive: bool) -> [Volume; 2] {
+    let name = if case_sensitive { "hfsx" } else { "hfsplus" };
+    let source = scratch.join(name);
+    tree::write(&source, case_sensitive);
+    let mut files = tree::list(&source);
+    files.values_mut().for_each(|item| item.modified = item.modified.max(0));
+    let files = Arc::new(files);
+    let volumes = [Layout::None, Layout::Gptspud].map(|layout| {
+        let path = scratch.join(format!("{name} {layout}"));
+        let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
+        let range = create(&source, &disk, Format::Udrw, case_sensitive, layout);
+        create(&source, &bundle, Format::Udsb, case_sensitive, layout);
+        Volume { case_sensitive, mapped: layout == Layout::Gptspud, disk, bundle, range, files: Arc::clone(&files) }
+    });
+    fs::remove_dir_all(source).expect("removing the source");
+    volumes
+}
+
+/// Makes an image; returns where on the disk the volume is.
+fn create(source: &Path, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
+    let source = Source::Folder(source.into());
+    let volume = NewVolume { layout, name: NAME.into(), case_sensitive, block_size: None, source };
+    let options = CreateOptions {
+        format,
+        len: None,
+        band_size: (format == Format::Udsb).then_some(1 << 20),
+        overwrite: false,
+        volume: Some(volume),
+        epoch: Some(Timestamp::from_seconds(CREATED)),
+    };
+    let created = ops::create::create(path, options, &Silent).expect("making an image");
+    let [volume] = created.image.volumes() else { panic!("one volume is expected: {:?}", created.image.volumes()) };
+    volume.range.clone()
+}
