@@ -13,6 +13,7 @@
 //! devices, [`store::Store`]. [`open`](mod@open) lays the layers over each other until nothing more matches.
 
 pub mod address;
+pub mod codec;
 pub mod container;
 pub mod crypt;
 pub mod device;

@@ -7,6 +7,7 @@
 pub mod foreign;
 pub mod raw;
 pub mod sparsebundle;
+pub mod udif;
 
 use std::fmt;
 use std::path::Path;

@@ -1,0 +1,42 @@
+//! LZFSE: blocks of LZFSE, LZVN and plain bytes.
+
+use std::cell::RefCell;
+use std::io::{Error, ErrorKind, Write};
+
+use lzfse_rust::LzfseRingDecoder;
+
+use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+    thread_local! {
+        static DECODER: RefCell<LzfseRingDecoder> = RefCell::new(LzfseRingDecoder::default());
+    }
+    let mut out = Bounded { plain, full: false };
+    let decoded = DECODER.with_borrow_mut(|decoder| decoder.decode(&mut &*packed, &mut out));
+    match decoded {
+        Ok(_) if out.plain.is_empty() => Ok(()),
+        Ok(_) => Err(Fault::new(TOO_SHORT)),
+        Err(_) if out.full => Err(Fault::new(TOO_LONG)),
+        Err(error) => Err(Fault::caused(BROKEN, error)),
+    }
+}
+
+/// Takes what fits and refuses the rest, so that a stream cannot make memory grow.
+struct Bounded<'a> {
+    plain: &'a mut [u8],
+    full: bool,
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() > self.plain.len() {
+            self.full = true;
+            return Err(Error::from(ErrorKind::WriteZero));
+        }
+        self.plain.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

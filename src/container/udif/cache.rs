@@ -1,0 +1,129 @@
+//! Decoded chunks, kept while there is room. One decode for each chunk, however many wait for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::chunks::ChunkIndex;
+use crate::Result;
+
+/// A chunk's plain bytes, once somebody has decoded it.
+type Slot = Arc<Mutex<Option<Arc<[u8]>>>>;
+
+/// Chunks last used, up to a bound in bytes. What is being decoded or in a reader's hands is beyond the bound.
+#[derive(Debug)]
+pub(super) struct Cache {
+    most: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    slots: HashMap<ChunkIndex, Entry>,
+    bytes: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    slot: Slot,
+    bytes: usize,
+    used: u64,
+}
+
+impl Cache {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, inner: Mutex::default() }
+    }
+
+    /// The bytes of a chunk, decoded by `decode` unless somebody has done so or is doing so now.
+    pub(super) fn get(&self, index: ChunkIndex, decode: impl FnOnce() -> Result<Arc<[u8]>>) -> Result<Arc<[u8]>> {
+        let slot = self.slot(index);
+        let mut plain = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plain) = &*plain {
+            return Ok(plain.clone());
+        }
+        // A failure leaves the slot empty: whoever waits tries, and fails, for itself.
+        let bytes = decode()?;
+        *plain = Some(bytes.clone());
+        drop(plain);
+        self.account(index, bytes.len());
+        Ok(bytes)
+    }
+
+    /// The bytes of a chunk, if they are there.
+    pub(super) fn peek(&self, index: ChunkIndex) -> Option<Arc<[u8]>> {
+        let slot = self.inner().slots.get(&index)?.slot.clone();
+        slot.try_lock().ok()?.clone()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, index: ChunkIndex) -> Slot {
+        let mut inner = self.inner();
+        inner.clock += 1;
+        let used = inner.clock;
+        let entry = inner.slots.entry(index).or_insert_with(|| Entry { slot: Slot::default(), bytes: 0, used });
+        entry.used = used;
+        entry.slot.clone()
+    }
+
+    /// Counts the bytes of a chunk just decoded, and forgets those unused for longest until all fit.
+    fn account(&self, index: ChunkIndex, bytes: usize) {
+        let mut inner = self.inner();
+        if let Some(entry) = inner.slots.get_mut(&index) {
+            let before = std::mem::replace(&mut entry.bytes, bytes);
+            inner.bytes += bytes - before.min(bytes);
+        }
+        while inner.bytes > self.most {
+            let oldest = inner
+                .slots
+                .iter()
+                .filter(|(other, entry)| **other != index && entry.bytes > 0)
+                .min_by_key(|(_, entry)| entry.used);
+            let Some(oldest) = oldest.map(|(oldest, _)| *oldest) else { return };
+            if let Some(entry) = inner.slots.remove(&oldest) {
+                inner.bytes -= entry.bytes;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_decode_for_many_readers_and_a_bound() {
+        let (cache, decodes) = (Cache::new(1000), AtomicUsize::new(0));
+        let read = |n: u32| {
+            let decode = || {
+                decodes.fetch_add(1, Ordering::SeqCst);
+                Ok(Arc::from(vec![n as u8; 400]))
+            };
+            assert_eq!(cache.get(ChunkIndex(n), decode).unwrap()[..], [n as u8; 400]);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| read(1));
+            }
+        });
+        assert_eq!(decodes.load(Ordering::SeqCst), 1);
+        read(2);
+        read(1);
+        read(3);
+        assert!(cache.peek(ChunkIndex(2)).is_none(), "the one unused for longest went");
+        assert!(cache.peek(ChunkIndex(1)).is_some() && cache.peek(ChunkIndex(3)).is_some());
+        assert_eq!(decodes.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let cache = Cache::new(1000);
+        let failed = cache.get(ChunkIndex(1), || Err(crate::Error::corrupt("x", 0, "y")));
+        assert!(failed.is_err());
+        assert!(cache.get(ChunkIndex(1), || Ok(Arc::from([1u8]))).is_ok());
+    }
+}

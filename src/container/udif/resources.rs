@@ -1,0 +1,195 @@
+//! The resources of an image: its block tables, and whatever else was put there (licences, sums of other tools).
+//!
+//! Newer images keep them in a property list, the oldest in a binary resource fork; both come out as the same list.
+//! Source: docs/formats/udif.md §3, §10.
+
+use std::io::Cursor;
+
+use plist::stream::{Event, Reader};
+
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "udif resources";
+
+/// A property list this large would describe terabytes chunk by chunk; a larger one is not read.
+pub(super) const MOST_BYTES: u64 = 64 << 20;
+/// Every block table is one dictionary of five entries, and no image has this many areas.
+const MOST_EVENTS: usize = 1 << 20;
+/// The root, `resource-fork`, a type's array, an entry.
+const ENTRY_DEPTH: usize = 4;
+
+/// One resource.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resource {
+    /// Four characters: `blkx`, `plst`, `LPic`, ...
+    pub kind: String,
+    /// Its number within its kind, as written.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Its attributes, as written (`0x0050`).
+    pub attributes: String,
+    /// Its bytes.
+    pub data: Vec<u8>,
+}
+
+/// Reads the list in `bytes`, XML or binary.
+pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
+    let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error);
+    let mut resources = Vec::new();
+    // The key that each open collection stands under, and the one just read in the innermost dictionary.
+    let mut path: Vec<Option<String>> = Vec::new();
+    let mut key: Option<String> = None;
+    let mut current = Resource::default();
+    for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
+        if count == MOST_EVENTS {
+            return Err(Error::new(Kind::Limit, LAYER, format!("more than {MOST_EVENTS} values")));
+        }
+        match event.map_err(broken)? {
+            Event::StartDictionary(_) | Event::StartArray(_) => {
+                path.push(key.take());
+                if path.len() == ENTRY_DEPTH {
+                    current = Resource { kind: path[2].clone().unwrap_or_default(), ..Resource::default() };
+                }
+            }
+            Event::EndCollection => {
+                if path.len() == ENTRY_DEPTH && path[1].as_deref() == Some("resource-fork") {
+                    resources.push(std::mem::take(&mut current));
+                }
+                path.pop();
+                key = None;
+            }
+            value => match (key.take(), value) {
+                (None, Event::String(name)) => key = Some(name.into_owned()),
+                (Some(key), value) if path.len() == ENTRY_DEPTH => current.take(&key, value),
+                _ => {}
+            },
+        }
+    }
+    Ok(resources)
+}
+
+impl Resource {
+    /// A value of another type than the key's is as good as none.
+    fn take(&mut self, key: &str, value: Event<'_>) {
+        match (key, value) {
+            ("Data", Event::Data(bytes)) => self.data = bytes.into_owned(),
+            ("ID", Event::String(text)) => self.id = text.into_owned(),
+            ("Name", Event::String(text)) => self.name = text.into_owned(),
+            ("Attributes", Event::String(text)) => self.attributes = text.into_owned(),
+            _ => {}
+        }
+    }
+}
+
+/// Reads a resource fork of classic Mac OS: a header, data with their lengths, and a map of types, references and names.
+pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
+    let fork = Fork(bytes);
+    let (data, map) = (fork.u32(0)?, fork.u32(4)?);
+    let (types, names) = (map + fork.u16(map + 24)?, map + fork.u16(map + 26)?);
+    let mut resources = Vec::new();
+    // Counts are stored less one; 0xFFFF is none.
+    for n in 0..(fork.u16(types)? + 1) % 0x1_0000 {
+        let entry = types + 2 + 8 * n;
+        let kind = String::from_utf8_lossy(fork.get(entry, 4)?).into_owned();
+        let references = types + fork.u16(entry + 6)?;
+        for n in 0..fork.u16(entry + 4)? + 1 {
+            let reference = references + 12 * n;
+            let at = data + (fork.u32(reference + 4)? & 0xFF_FFFF);
+            let length = fork.u32(at)?;
+            resources.push(Resource {
+                kind: kind.clone(),
+                id: (fork.u16(reference)? as i16).to_string(),
+                name: fork.name(names, fork.u16(reference + 2)?)?,
+                attributes: format!("{:#06x}", fork.get(reference + 4, 1)?[0]),
+                data: fork.get(at + 4, length)?.to_vec(),
+            });
+            let total: usize =
+                resources.len() * size_of::<Resource>() + resources.last().map_or(0, |resource| resource.data.len());
+            if total as u64 > MOST_BYTES {
+                return Err(Error::new(Kind::Limit, LAYER, "more resources than any image has"));
+            }
+        }
+    }
+    Ok(resources)
+}
+
+/// Bounds-checked reading of big-endian numbers.
+struct Fork<'a>(&'a [u8]);
+
+impl Fork<'_> {
+    fn get(&self, at: usize, length: usize) -> Result<&[u8]> {
+        let end = at.checked_add(length);
+        end.and_then(|end| self.0.get(at..end)).ok_or_else(|| {
+            let message = format!("{length} bytes expected in a resource fork of {}", self.0.len());
+            Error::corrupt(LAYER, at as u64, message)
+        })
+    }
+
+    fn u16(&self, at: usize) -> Result<usize> {
+        self.get(at, 2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
+    }
+
+    fn u32(&self, at: usize) -> Result<usize> {
+        Ok(self.u16(at)? << 16 | self.u16(at + 2)?)
+    }
+
+    /// A name by its offset in the list of names; 0xFFFF is none.
+    fn name(&self, names: usize, offset: usize) -> Result<String> {
+        if offset == 0xFFFF {
+            return Ok(String::new());
+        }
+        let length = usize::from(self.get(names + offset, 1)?[0]);
+        Ok(String::from_utf8_lossy(self.get(names + offset + 1, length)?).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_property_list_gives_its_resources() {
+        let list = "<?xml version=\"1.0\"?><plist version=\"1.0\"><dict><key>other</key><dict><key>x</key><array><dict>\
+            <key>Data</key><data>AAAA</data></dict></array></dict><key>resource-fork</key><dict><key>blkx</key><array>\
+            <dict><key>Attributes</key><string>0x0050</string><key>Data</key><data>bWlzaA==</data><key>ID</key><string>-1</string>\
+            <key>Name</key><string>whole disk</string></dict></array><key>plst</key><array><dict><key>Data</key><data></data>\
+            </dict></array></dict></dict></plist>";
+        let resources = from_plist(list.as_bytes()).unwrap();
+        assert_eq!(resources.len(), 2);
+        let expected = Resource {
+            kind: "blkx".into(),
+            id: "-1".into(),
+            name: "whole disk".into(),
+            attributes: "0x0050".into(),
+            data: b"mish".to_vec(),
+        };
+        assert_eq!(resources[0], expected);
+        assert_eq!((resources[1].kind.as_str(), resources[1].data.len()), ("plst", 0));
+        assert!(from_plist(b"<plist").is_err());
+    }
+
+    #[test]
+    fn a_resource_fork_gives_its_resources() {
+        // Data at 16: one resource of 4 bytes. Map at 24: types at 28 in it, names at 50.
+        let mut fork = vec![0; 16];
+        fork.extend([0, 0, 0, 4, b'm', b'i', b's', b'h']);
+        let map = fork.len();
+        fork.extend([0; 24]);
+        fork.extend([0, 28, 0, 50, 0, 0]); // types, names, no more types than one
+        fork.extend(*b"blkx");
+        fork.extend([0, 0, 0, 10]);
+        fork.extend([0xFF, 0xFE, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
+        fork.extend([4, b'd', b'i', b's', b'k']);
+        fork[..16].copy_from_slice(&[0, 0, 0, 16, 0, 0, 0, map as u8, 0, 0, 0, 8, 0, 0, 0, 60]);
+        let resources = from_fork(&fork).unwrap();
+        assert_eq!(resources.len(), 1);
+        assert_eq!(
+            (resources[0].id.as_str(), resources[0].name.as_str(), resources[0].data.as_slice()),
+            ("-2", "disk", &b"mish"[..])
+        );
+        for cut in 0..fork.len() {
+            let _ = from_fork(&fork[..cut]);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The sums stored in an image: of each table, and of all of them. Source: docs/formats/udif.md §5.
+
+use crc32fast::Hasher;
+use rayon::prelude::*;
+
+use super::layout::{Checksum, RunKind, Table};
+use super::{BlockDevice, BlockDeviceExt, Inner, Udif};
+use crate::container::SECTOR;
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+/// One stored sum and what came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What it is the sum of: a table's name, `tables` or `data fork`.
+    pub of: String,
+    /// What is stored.
+    pub stored: Checksum,
+    /// What was computed, where the kind of sum is known.
+    pub computed: Option<u32>,
+}
+
+impl Verdict {
+    /// Whether they agree; `None` where nothing is stored, or a sum of a kind that is not checked.
+    pub fn agrees(&self) -> Option<bool> {
+        match (self.stored, self.computed) {
+            (Checksum::Crc32(stored), Some(computed)) => Some(stored == computed),
+            _ => None,
+        }
+    }
+}
+
+impl Udif {
+    /// Computes every stored sum anew, decoding the whole image on all cores. A chunk that does not decode is an error.
+    pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+        progress.stage("verify", self.info().len);
+        let names = self.resources.iter().filter(|resource| resource.kind == "blkx").map(|resource| &resource.name);
+        let mut verdicts = vec![self.verify_tables_sum(), self.verify_data_fork(progress)?];
+        for (table, name) in self.tables.iter().zip(names) {
+            let computed = self.inner.table_sum(table, progress)?;
+            verdicts.push(Verdict { of: name.clone(), stored: table.checksum, computed: Some(computed) });
+        }
+        Ok(verdicts)
+    }
+
+    /// The sum over the tables' sums, which needs no decoding.
+    fn verify_tables_sum(&self) -> Verdict {
+        let mut sum = Hasher::new();
+        for table in &self.tables {
+            match table.checksum {
+                Checksum::Crc32(stored) => sum.update(&stored.to_be_bytes()),
+                Checksum::None | Checksum::Other(_) => {}
+            }
+        }
+        Verdict { of: "tables".into(), stored: self.koly.master_checksum, computed: Some(sum.finalize()) }
+    }
+
+    /// The sum of the bytes as stored, which newer images do not have.
+    fn verify_data_fork(&self, progress: &dyn Progress) -> Result<Verdict> {
+        let stored = self.koly.data_checksum;
+        if !matches!(stored, Checksum::Crc32(_)) {
+            return Ok(Verdict { of: "data fork".into(), stored, computed: None });
+        }
+        let mut sum = Hasher::new();
+        let len = self.inner.data.info().len;
+        for at in (0..len).step_by(PIECE) {
+            progress.check()?;
+            sum.update(&self.inner.data.read_vec(at, PIECE.min((len - at) as usize))?);
+        }
+        Ok(Verdict { of: "data fork".into(), stored, computed: Some(sum.finalize()) })
+    }
+}
+
+const PIECE: usize = 1 << 20;
+/// Runs that are decoded side by side before their sums are joined.
+const BATCH: usize = 64;
+
+impl Inner {
+    /// The sum of a table's content: zeros count, what the file system has not allocated does not.
+    fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
+        let mut runs: Vec<_> = table.runs.iter().filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore).collect();
+        runs.sort_unstable_by_key(|run| run.first_sector);
+        let mut sum = Hasher::new();
+        for batch in runs.chunks(BATCH) {
+            progress.check()?;
+            let sums = batch.par_iter().map(|run| {
+                let len = run.sector_count * SECTOR;
+                let sum = match run.kind {
+                    RunKind::Zero => zeros(len),
+                    _ => self.run_sum((table.first_sector + run.first_sector) * SECTOR, len)?,
+                };
+                progress.advance(len);
+                Ok(sum)
+            });
+            sums.collect::<Result<Vec<_>>>()?.iter().for_each(|part| sum.combine(part));
+        }
+        Ok(sum.finalize())
+    }
+
+    /// The sum of one run that holds bytes.
+    fn run_sum(&self, start: u64, len: u64) -> Result<Hasher> {
+        let (_, chunk) =
+            self.chunks.at(start).map_err(|_| Error::corrupt("udif", start, "no chunk holds this byte of the disk"))?;
+        let mut sum = Hasher::new();
+        if chunk.kind == RunKind::Raw {
+            // Plain runs may be long.
+            for at in (0..len).step_by(PIECE) {
+                sum.update(&self.data.read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?);
+            }
+        } else {
+            let mut plain = vec![0; chunk.len as usize];
+            self.decode(chunk, &mut plain)?;
+            sum.update(&plain);
+        }
+        Ok(sum)
+    }
+}
+
+/// The sum of `len` zeros, by doubling: runs of zeros may be terabytes long.
+fn zeros(mut len: u64) -> Hasher {
+    let mut sum = Hasher::new();
+    let mut power = Hasher::new();
+    power.update(&[0]);
+    while len > 0 {
+        if len & 1 == 1 {
+            sum.combine(&power);
+        }
+        power.combine(&power.clone());
+        len >>= 1;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_zeros() {
+        for len in [0u64, 1, 2, 3, 511, 4096, 1_000_001] {
+            assert_eq!(zeros(len).finalize(), crc32fast::hash(&vec![0; len as usize]), "{len}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! UDIF images made by macOS decode to what is known of them, and their stored sums agree.
+
+mod common;
+
+use std::sync::Arc;
+
+use bandsaw::container::udif::{self, Udif};
+use bandsaw::crypt::{Device, Locked};
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw::progress::Silent;
+use bandsaw::{Kind, Result};
+use common::corpus::{self, Image};
+
+/// The UDIF file of an image, decrypted if it is encrypted.
+fn file(image: &Image) -> Option<Arc<dyn BlockDevice>> {
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(image.bytes()?));
+    let Some(locked) = Locked::read(&*file).unwrap() else { return Some(file) };
+    let keys = locked.unlock(image.entry()["encrypted"]["password"].as_str()?.as_bytes()).unwrap();
+    Some(Arc::new(Device::new(file, locked, &keys).unwrap()))
+}
+
+fn images(test: &str) -> Vec<(Image, Arc<dyn BlockDevice>)> {
+    let images = corpus::images(test).unwrap_or_default().into_iter();
+    images
+        .filter(|image| image.format().contains("UDIF") && image.number("media_size").is_some())
+        .filter_map(|image| file(&image).map(|file| (image, file)))
+        .collect()
+}
+
+#[test]
+fn corpus_decodes_to_known_media() {
+    for (image, file) in images("corpus_decodes_to_known_media") {
+        assert!(udif::probe(&*file).unwrap(), "{}", image.path());
+        let disk = Udif::open(file).unwrap_or_else(|error| panic!("{}: {error}", image.path()));
+        assert_eq!(Some(disk.info().len), image.number("media_size"), "{}", image.path());
+        let Some(known) = image.text("media_sha256").filter(|_| disk.info().len < 1 << 30) else { continue };
+        let whole = disk.read_vec(0, disk.info().len as usize).unwrap();
+        assert_eq!(corpus::sha256(&whole), known, "{}", image.path());
+        in_small_pieces(&disk, &whole);
+    }
+}
+
+/// The same bytes come through the cache, and where the extents say zeros there are zeros.
+fn in_small_pieces(disk: &Udif, whole: &[u8]) {
+    for at in (0..whole.len()).step_by(100_003) {
+        let length = 70_001.min(whole.len() - at);
+        assert!(disk.read_vec(at as u64, length).unwrap() == whole[at..at + length]);
+    }
+    for extent in disk.extents(0..disk.info().len) {
+        let (range, kind) = extent.unwrap();
+        let bytes = &whole[range.start as usize..range.end as usize];
+        assert!(kind == bandsaw::device::ExtentKind::Data || bytes.iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn corpus_sums_agree() {
+    for (image, file) in images("corpus_sums_agree") {
+        let disk = Udif::open(file).unwrap();
+        if disk.info().len > 1 << 30 {
+            continue;
+        }
+        for verdict in disk.verify(&Silent).unwrap() {
+            assert_ne!(verdict.agrees(), Some(false), "{}: {verdict:?}", image.path());
+        }
+    }
+}
+
+fn damaged(name: &str, damage: impl Fn(&mut Vec<u8>)) -> Option<Result<Udif>> {
+    let mut bytes = corpus::image(name, "udif/keramics-hfsplus-zlib.dmg")?.bytes()?;
+    damage(&mut bytes);
+    Some(Udif::open(Arc::new(Memory::read_only(bytes))))
+}
+
+#[test]
+fn damage_is_an_error_with_a_place() {
+    let name = "damage_is_an_error_with_a_place";
+    let Some(cut) = damaged(name, |bytes| drop(bytes.drain(..1000))) else { return };
+    assert_eq!(cut.unwrap_err().kind(), Kind::Corrupt, "a file whose front is cut off");
+    // Bytes of chunks flipped: opening succeeds, reading says which chunk.
+    let flipped = damaged(name, |bytes| bytes[..16_000].iter_mut().step_by(500).for_each(|byte| *byte ^= 0xFF)).unwrap().unwrap();
+    let whole = flipped.read_vec(0, flipped.info().len as usize);
+    let sums = flipped.verify(&Silent);
+    assert!(whole.is_err() || sums.unwrap().iter().any(|verdict| verdict.agrees() == Some(false)));
+    // The number of sectors in the trailer: too few for the chunks.
+    let lying = damaged(name, |bytes| {
+        let at = bytes.len() - 512 + 0x1EC;
+        bytes[at..at + 8].copy_from_slice(&1u64.to_be_bytes());
+    });
+    assert_eq!(lying.unwrap().unwrap_err().kind(), Kind::Corrupt);
+}
+
+#[test]
+fn damaged_copies_are_survived() {
+    let Some(image) = corpus::image("damaged_copies_are_survived", "udif/keramics-hfsplus-lzma.dmg") else { return };
+    let bytes = image.bytes().unwrap();
+    let mut state = 0x2545_F491_4F6C_DD1Du64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    for _ in 0..200 {
+        let mut copy = bytes.clone();
+        for _ in 0..1 + random(4) {
+            // Mostly the end: the list of tables and the trailer.
+            let at = if random(4) == 0 { random(copy.len()) } else { copy.len() - 1 - random(9000.min(copy.len())) };
+            copy[at] = [0, 0xFF, random(256) as u8, copy[at] ^ (1 << random(8))][random(4)];
+        }
+        if let Ok(disk) = Udif::open(Arc::new(Memory::read_only(copy))) {
+            let mut buf = vec![0; 1 << 16];
+            for _ in 0..20 {
+                let at = random(1 << 30) as u64 % disk.info().len.max(1);
+                let length = (disk.info().len - at).min(buf.len() as u64) as usize;
+                let _ = disk.read_at(at, &mut buf[..length]);
+            }
+        }
+    }
+}
