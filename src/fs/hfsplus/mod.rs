@@ -1,7 +1,7 @@
 //! HFS+ and HFSX volumes, read in place by any number of threads.
 //!
-//! [`HfsPlus::open`] reads the volume header (§1, §2) and the headers of the trees, no more; nodes are read and checked
-//! as they are needed. The pages of `docs/formats/hfsplus.md` are cited as §n throughout.
+//! [`HfsPlus::open`] reads the volume header (§1, §2), what waits in the journal (§14) and the headers of the trees;
+//! nodes are read and checked as they are needed. Sections of `docs/formats/hfsplus.md` are cited as §n throughout.
 
 mod attributes;
 mod btree;
