@@ -16,11 +16,13 @@ struct Warning<'a> {
 }
 
 /// How the user wants to be told.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
     terminal: bool,
+    /// Standard output carries something else than facts.
+    aside: bool,
     color_out: bool,
     color_err: bool,
 }
@@ -65,6 +67,7 @@ impl Output {
             json: global.json,
             quiet: global.quiet,
             terminal,
+            aside: false,
             color_out: colored(terminal),
             color_err: colored(io::stderr().is_terminal()),
         }
@@ -78,6 +81,16 @@ impl Output {
     /// Whether a progress bar may be shown.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.json && io::stderr().is_terminal()
+    }
+
+    /// Whether standard output is a terminal.
+    pub(crate) fn terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// The same, but facts go to standard error, because an archive goes to standard output.
+    pub(crate) fn aside(&self) -> Self {
+        Self { aside: true, color_out: self.color_err, ..self.clone() }
     }
 
     /// Refuses `--json` for a verb whose output is not facts.
@@ -97,6 +110,9 @@ impl Output {
 
     /// Prints `facts` under `--json`, and else what `text` writes.
     pub(crate) fn facts<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+        if self.aside {
+            return self.facts_aside(facts, text);
+        }
         let mut out = self.stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, facts).map_err(io::Error::from)?;
@@ -105,6 +121,15 @@ impl Output {
             text(&mut out)?;
         }
         Ok(out.flush()?)
+    }
+
+    fn facts_aside<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+        if self.json {
+            self.json_line(facts);
+        } else if !self.quiet {
+            text(&mut io::stderr().lock())?;
+        }
+        Ok(())
     }
 
     /// Standard output, buffered; the caller flushes it, so that a full disk is not missed.

@@ -174,3 +174,31 @@ fn a_damaged_map_is_repaired() {
     assert!(fs::read(scratch.path("x.img")).unwrap() == whole);
     assert_eq!(scratch.ok(&["repair", "x.img"]), "the partition map is whole\n");
 }
+
+#[test]
+fn archives_go_in_and_come_out() {
+    let scratch = Scratch::new();
+    let src = scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    scratch.ok(&["extract", "x.img", "--tar", "all.tar"]);
+    let output = scratch.run(&["extract", "x.img", "--tar", "-"]);
+    assert!(output.status.success() && common::stderr(&output).contains("7 files"), "{}", common::stderr(&output));
+    assert!(output.stdout == fs::read(scratch.path("all.tar")).unwrap());
+    assert!(scratch.fails(4, &["extract", "x.img", "--tar", "all.tar"]).contains("--overwrite"));
+
+    scratch.ok(&["create", "from-file.img", "--from", "all.tar"]);
+    assert_eq!(scratch.json(&["from-file.img"])["volumes"][0]["name"], "all");
+    scratch.ok(&["extract", "from-file.img", "out"]);
+    assert_eq!(inventory(&scratch.path("out")), inventory(&src));
+
+    let mut command = scratch.command(&["create", "from-stream.img", "--from", "-"]);
+    command.write_stdin(output.stdout).assert().success();
+    scratch.ok(&["extract", "from-stream.img", "out2"]);
+    assert_eq!(inventory(&scratch.path("out2")), inventory(&src));
+    let names = ["all.tar", "from-file.img", "from-stream.img", "out", "out2", "src", "x.img"];
+    assert_eq!(scratch.names(), names, "nothing temporary is left");
+
+    let mut command = scratch.command(&["create", "bad.img", "--from", "-"]);
+    command.write_stdin("this is no archive").assert().failure();
+    assert_eq!(scratch.names(), names);
+}

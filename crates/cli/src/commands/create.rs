@@ -1,7 +1,8 @@
 //! `bandsaw create`: a new image, blank or filled from a folder or an archive.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 
 use bandsaw::fs::Timestamp;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
@@ -15,7 +16,7 @@ use crate::progress::Bar;
 use crate::sheet;
 use crate::target::{self, Container};
 
-/// Make an image, blank or filled from a folder
+/// Make an image, blank or filled from a folder or a tar archive
 ///
 /// With --fs, --volname or --from the image gets a volume; without them it is a blank disk. The image is made under a
 /// name of its own beside its place and moved there when it is whole: whatever goes wrong, nothing is left of it.
@@ -26,9 +27,10 @@ use crate::target::{self, Container};
 Examples:
   bandsaw create Docs.sparsebundle --from ~/Documents       as large as the files need
   bandsaw create Docs.sparsebundle --size 20g --volname Docs --from ~/Documents
+  tar c -C build . | bandsaw create app.dmg --volname App --from -
   bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
   bandsaw create disk.img --size 100m                       a blank raw disk
-  bandsaw create app.dmg --from build --volname App --layout none --overwrite")]
+  bandsaw create app.dmg --from build --layout none --overwrite")]
 pub(crate) struct Create {
     /// The image to make
     #[arg(value_name = "IMAGE")]
@@ -39,11 +41,11 @@ pub(crate) struct Create {
     /// File system: hfs+, hfsx (case-sensitive) or none; hfs+ with --from or --volname
     #[arg(long, value_enum, value_name = "FS", ignore_case = true, hide_possible_values = true)]
     fs: Option<Fs>,
-    /// Name of the volume; without it that of the folder, or untitled
+    /// Name of the volume; without it that of the folder or archive, or untitled
     #[arg(long, value_name = "NAME")]
     volname: Option<String>,
-    /// Fill the volume with what is in this folder
-    #[arg(long, value_name = "FOLDER", visible_alias = "srcfolder")]
+    /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard input
+    #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
     from: Option<PathBuf>,
     /// Partition map: gptspud (a GPT with one partition) or none (the volume is the disk); gptspud if there is a volume
     #[arg(long, value_name = "LAYOUT")]
@@ -113,14 +115,26 @@ impl Create {
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
             case_sensitive: fs == Fs::Hfsx,
             block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
-            source: self.from.clone().map_or(Source::Empty, Source::Folder),
+            source: self.source()?,
         }))
     }
 
-    /// hdiutil's: the name of the folder, or `untitled`.
+    fn source(&self) -> Outcome<Source> {
+        match &self.from {
+            None => Ok(Source::Empty),
+            Some(path) if path.as_os_str() != "-" => Ok(Source::at(path.clone())),
+            Some(_) if io::stdin().is_terminal() => {
+                Err(Failure::usage("--from", "standard input is a terminal").hint("pipe a tar archive into it"))
+            }
+            Some(_) => Ok(Source::TarStream(Box::new(io::stdin()))),
+        }
+    }
+
+    /// As hdiutil has it: the name of the folder (or of the archive without its extension), or `untitled`.
     fn default_name(&self) -> String {
-        let folder = self.from.as_deref().and_then(|folder| Path::canonicalize(folder).ok());
-        folder.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or("untitled").to_owned()
+        let source = self.from.as_deref().and_then(|source| source.canonicalize().ok());
+        let name = source.as_deref().and_then(|source| if source.is_dir() { source.file_name() } else { source.file_stem() });
+        name.and_then(OsStr::to_str).unwrap_or("untitled").to_owned()
     }
 
     fn advise(&self, error: Error) -> Failure {

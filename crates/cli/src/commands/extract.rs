@@ -1,20 +1,22 @@
-//! `bandsaw extract`: what is in a volume becomes files of the host.
+//! `bandsaw extract`: what is in a volume becomes files of the host, or a tar archive.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
-use bandsaw::ops::export::{Exported, FolderOptions, to_folder};
+use bandsaw::ops::export::{Exported, FolderOptions, to_folder, to_tar};
 use bandsaw::{Error, Kind, size};
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::{Advise, Outcome};
+use crate::failure::{Advise, Failure, Outcome};
+use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening, Place};
 use crate::text::counted;
 
-/// Bring files out of a volume
+/// Bring files out of a volume, into a folder or a tar archive
 ///
 /// What is in a folder of the volume comes to be in FOLDER, which is made if it does not exist; a file comes to be in
 /// FOLDER under its own name. Links, modes, dates and extended attributes come along, owners where you may give files
@@ -25,14 +27,19 @@ Examples:
   bandsaw extract Docs.sparsebundle out                  everything
   bandsaw extract Docs.sparsebundle:/Letters out         what is in one folder
   bandsaw extract disk.img:#2:/etc/hosts .               one file of partition 2
-  bandsaw extract --overwrite Docs.sparsebundle out      replace files that are there already")]
+  bandsaw extract --overwrite Docs.sparsebundle out      replace files that are there already
+  bandsaw extract Docs.sparsebundle --tar docs.tar       as an archive
+  bandsaw extract Docs.sparsebundle --tar - | tar t      as a stream")]
 pub(crate) struct Extract {
     /// What to bring out: IMAGE[:VOLUME][:/PATH]
     #[arg(value_name = "ADDRESS")]
     address: OsString,
     /// The folder to fill
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    #[arg(value_name = "FOLDER", required_unless_present = "tar")]
+    folder: Option<PathBuf>,
+    /// Write a tar archive to this file instead; - is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "folder")]
+    tar: Option<PathBuf>,
     /// Replace files that are in the way
     #[arg(long)]
     overwrite: bool,
@@ -56,11 +63,35 @@ impl Extract {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let place = Place::open(&source::address(&self.address)?, &self.opening, output)?;
         let bar = Bar::new(output);
-        let options = FolderOptions { overwrite: self.overwrite, ..FolderOptions::default() };
-        let done = to_folder(&*place.fs, &place.path, &self.folder, &options, &bar)?;
+        let (done, output) = match (&self.tar, &self.folder) {
+            (Some(file), _) if file.as_os_str() == "-" => (to_stdout(&place, output, &bar)?, &output.aside()),
+            (Some(file), _) => (self.to_file(&place, file, &bar)?, output),
+            (None, folder) => {
+                let folder = folder.as_deref().unwrap_or(Path::new("."));
+                let options = FolderOptions { overwrite: self.overwrite, ..FolderOptions::default() };
+                (to_folder(&*place.fs, &place.path, folder, &options, &bar)?, output)
+            }
+        };
         drop(bar);
         report(done, output)
     }
+
+    fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {
+        let mut file = NewFile::create(path, self.overwrite).advise(Kind::Conflict, overwrite_hint)?;
+        let done = to_tar(&*place.fs, &place.path, &mut file, bar)?;
+        file.finish()?;
+        Ok(done)
+    }
+}
+
+fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
+    if output.terminal() {
+        return Err(Failure::usage("--tar", "standard output is a terminal").hint("pipe it into tar, or name a file"));
+    }
+    let mut out = output.stdout();
+    let done = to_tar(&*place.fs, &place.path, &mut out, bar)?;
+    out.flush()?;
+    Ok(done)
 }
 
 /// Problems shown one by one; more are counted.

@@ -1,0 +1,131 @@
+//! A file of the host that is there when it is whole, and not before.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use bandsaw::{Error, Kind, Result};
+
+const LAYER: &str = "target";
+
+/// A new file. Dropped before [`finish`](Self::finish), it is removed and what was in its place is as it was.
+///
+/// A FIFO or device in its place is written to as it is.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    out: BufWriter<File>,
+    path: PathBuf,
+    /// Where the bytes go meanwhile, if not to `path` itself.
+    aside: Option<PathBuf>,
+    replaces: bool,
+}
+
+impl NewFile {
+    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self> {
+        let failed = |error: io::Error| Error::io(LAYER, "cannot be made", error).in_file(path);
+        let (file, aside) = match path.metadata() {
+            Ok(meta) if !meta.is_file() && !meta.is_dir() => (File::options().write(true).open(path).map_err(failed)?, None),
+            Ok(meta) if meta.is_dir() => return Err(Error::new(Kind::Conflict, LAYER, "is a folder").in_file(path)),
+            Ok(_) if !overwrite => {
+                return Err(
+                    Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path)
+                );
+            }
+            _ => {
+                let aside = aside(path);
+                (File::create_new(&aside).map_err(failed)?, Some(aside))
+            }
+        };
+        Ok(Self { out: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), aside, replaces: overwrite })
+    }
+
+    /// Puts the whole file in its place.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let failed = |error: io::Error| Error::io(LAYER, "cannot be written", error).in_file(&self.path);
+        self.out.flush().map_err(failed)?;
+        let Some(aside) = &self.aside else { return Ok(()) };
+        self.out.get_ref().sync_all().map_err(failed)?;
+        if self.replaces {
+            fs::rename(aside, &self.path).map_err(failed)?;
+        } else {
+            // A second name, unlike a rename, never takes the place of a file that came meanwhile. What is left at the
+            // first name is removed by `drop`.
+            match fs::hard_link(aside, &self.path) {
+                // File systems without second names: who takes the name between the look and the move loses it.
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !self.path.exists() => {
+                    fs::rename(aside, &self.path)
+                }
+                linked => linked,
+            }
+            .map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(aside) = &self.aside {
+            // Gone already after a rename; else best effort, for nobody is left to tell.
+            let _ = fs::remove_file(aside);
+        }
+    }
+}
+
+/// A hidden name in the same folder, so that the file can be moved.
+fn aside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".new-{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_when_it_is_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("x");
+        let names = || fs::read_dir(scratch.path()).unwrap().count();
+
+        let mut file = NewFile::create(&path, false).unwrap();
+        file.write_all(b"one").unwrap();
+        drop(file);
+        assert_eq!(names(), 0, "unfinished");
+
+        let mut file = NewFile::create(&path, false).unwrap();
+        file.write_all(b"one").unwrap();
+        file.finish().unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"one".to_vec(), 1));
+
+        assert_eq!(NewFile::create(&path, false).unwrap_err().kind(), Kind::Conflict);
+        let mut file = NewFile::create(&path, true).unwrap();
+        file.write_all(b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        file.finish().unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"two".to_vec(), 1));
+    }
+
+    #[test]
+    fn a_file_that_came_meanwhile_is_kept() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("x");
+        let file = NewFile::create(&path, false).unwrap();
+        fs::write(&path, "theirs").unwrap();
+        assert!(file.finish().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"theirs");
+    }
+}
