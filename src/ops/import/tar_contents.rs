@@ -30,12 +30,12 @@ impl TarContents {
 
 impl Contents for TarContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
-        let Stream::Extern { offset, .. } = *stream else {
+        let Stream::Extern { offset, len, .. } = *stream else {
             return Err(Error::new(Kind::Invalid, LAYER, "bytes in hand are not opened"));
         };
         Ok(match self.pieces.get(&offset) {
-            Some(pieces) => Box::new(Sparse { file: &self.file, pieces }),
-            None => Box::new(Plain { file: &self.file, offset }),
+            Some(pieces) => Box::new(Sparse { file: &self.file, pieces, len }),
+            None => Box::new(Plain { file: &self.file, offset, len }),
         })
     }
 }
@@ -47,14 +47,22 @@ fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
     })
 }
 
+/// The end of a read of contents of `len` bytes. What follows them in the archive is somebody else's.
+fn end_within(len: u64, offset: u64, buf: &[u8]) -> Result<u64> {
+    let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= len);
+    end.ok_or_else(|| Error::out_of_range(LAYER, offset, buf.len() as u64, len))
+}
+
 /// Contents in one piece.
 struct Plain<'a> {
     file: &'a File,
     offset: u64,
+    len: u64,
 }
 
 impl ContentReader for Plain<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        end_within(self.len, offset, buf)?;
         read(self.file, self.offset + offset, buf)
     }
 
@@ -67,11 +75,12 @@ impl ContentReader for Plain<'_> {
 struct Sparse<'a> {
     file: &'a File,
     pieces: &'a [Piece],
+    len: u64,
 }
 
 impl ContentReader for Sparse<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let end = offset + buf.len() as u64;
+        let end = end_within(self.len, offset, buf)?;
         buf.fill(0);
         let first = self.pieces.partition_point(|piece| piece.at + piece.len <= offset);
         for piece in self.pieces[first..].iter().take_while(|piece| piece.at < end) {

@@ -51,18 +51,21 @@ pub(super) fn node_seeds() -> Vec<Vec<u8>> {
 /// The bytes of a small volume with one of everything: files in one piece and empty, folders within folders and one with
 /// many entries, links of both kinds, resource forks, attributes, a device.
 pub fn sample(case_sensitive: bool, block_size: u32) -> Vec<u8> {
-    let options = build::Options {
+    let plan = build::Plan::new(sample_tree(), options(case_sensitive, block_size)).expect("the sample can be planned");
+    let disk = Memory::zeros(plan.minimum_len().expect("the sample has a length") as usize);
+    plan.build(&disk, &Silent).expect("the sample can be built");
+    disk.to_vec()
+}
+
+pub(super) fn options(case_sensitive: bool, block_size: u32) -> build::Options {
+    build::Options {
         name: "Sample".to_owned(),
         case_sensitive,
         block_size: Some(block_size),
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
         identifier: 0x0123_4567_89ab_cdef,
-    };
-    let plan = build::Plan::new(sample_tree(), options).expect("the sample can be planned");
-    let disk = Memory::zeros(plan.minimum_len().expect("the sample has a length") as usize);
-    plan.build(&disk, &Silent).expect("the sample can be built");
-    disk.to_vec()
+    }
 }
 
 fn sample_tree() -> Tree {

@@ -7,12 +7,14 @@ mod bundle;
 mod crypt;
 mod hfsplus;
 mod partition;
+mod tar;
 mod text;
 
 pub use bundle::{bundle_model, info_plist};
 pub use crypt::crypt_header;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use partition::partition_map;
+pub use tar::tar_import;
 pub use text::{address, size};
 
 use crate::device::Memory;
@@ -35,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
+    Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
     Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
     Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
