@@ -57,7 +57,7 @@ pub trait Contents: fmt::Debug + Send + Sync {
 /// The open contents of one stream.
 pub trait ContentReader: Send {
     /// Fills all of `buf` from `offset`. Bytes past the end (the file shrank since it was listed) are an error of
-    /// [`Kind::Conflict`](crate::Kind::Conflict) that names the file.
+    /// [`Kind::Conflict`] that names the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// The host file that holds the stream and where it begins there, for copies by the kernel.
