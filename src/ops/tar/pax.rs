@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_length_counts_its_digits() {
-        assert_eq!(record_length(4, 3), "11 path=abc".len() as u64 + 1 - 1);
+        assert_eq!(record_length(4, 3), "12 path=abc\n".len() as u64);
         for value in [0, 1, 90, 91, 92, 93, 988, 989, 990, 99_990] {
             let length = record_length(4, value);
             assert_eq!(length, length.to_string().len() as u64 + 1 + 4 + 1 + value + 1, "{value}");

@@ -78,7 +78,8 @@ fn expect_piece(case: &Case, at: u64, len: u64, piece: u64, round: u64) {
 /// range must not flicker.
 pub(super) fn reads_beside_discards(case: &Case) {
     let end = case.unit.clamp(48 << 10, 128 << 10).min(case.len());
-    let next = case.unit.max(end)..case.len().min(2 * case.unit.max(end));
+    let unit = case.unit.max(end);
+    let next = unit.min(case.len())..(2 * unit).min(case.len());
     let kept = 20_001..28_001;
     let bytes = content(1, 1, kept.clone());
     case.write(kept.start, &bytes);
