@@ -34,7 +34,7 @@ pub(crate) struct Global {
     /// Print facts as JSON, sizes in bytes
     #[arg(long, global = true, help_heading = "Options of every command", display_order = 900)]
     pub(crate) json: bool,
-    /// Show no progress and no warnings
+    /// Say nothing but what was asked for: no progress, no warnings, no summaries
     #[arg(long, short, global = true, help_heading = "Options of every command", display_order = 901)]
     pub(crate) quiet: bool,
     /// Colour the output; auto: on terminals, unless NO_COLOR is set

@@ -47,6 +47,8 @@ impl Failure {
             // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
         } else if output.json() {
             output.json_line(&Report { schema: 1, error: Described::new(&self.error, hint, exit) });
+        } else if matches!(exit, Exit::Signal(_)) {
+            output.error("stopped as asked; nothing is damaged", None);
         } else {
             output.error(&printable(&self.error.to_string()), hint.map(printable).as_deref());
         }
@@ -170,8 +172,6 @@ fn hint(error: &Error) -> Option<&'static str> {
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
             _ => None,
         },
-        Kind::Corrupt => Some("`bandsaw info IMAGE` shows how far the image opens"),
-        Kind::Cancelled => Some("nothing is damaged; run the same command again to start over"),
         _ => None,
     }
 }

@@ -123,10 +123,15 @@ impl Output {
         Ok(out.flush()?)
     }
 
+    /// The same for a verb whose work is not to print: nothing under `--quiet`.
+    pub(crate) fn done<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+        if self.quiet && !self.json { Ok(()) } else { self.facts(facts, text) }
+    }
+
     fn facts_aside<T: Serialize>(&self, facts: &T, text: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
         if self.json {
             self.json_line(facts);
-        } else if !self.quiet {
+        } else {
             text(&mut io::stderr().lock())?;
         }
         Ok(())

@@ -26,9 +26,10 @@ pub(crate) struct Opening {
 impl Opening {
     /// Opens an image to read it, and tells what is odd about it.
     pub(crate) fn read(&self, image: &str, output: &Output) -> Outcome<Image> {
-        let image = self.open(image, Access::ReadOnly)?;
-        image.warnings().iter().for_each(|warning| output.warn(warning));
-        Ok(image)
+        let opened = self.open(image, Access::ReadOnly);
+        let opened = opened.advise(Kind::Corrupt, || format!("`bandsaw info {image}` shows how far it opens"))?;
+        opened.warnings().iter().for_each(|warning| output.warn(warning));
+        Ok(opened)
     }
 
     /// Opens an image.

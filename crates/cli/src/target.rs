@@ -39,7 +39,6 @@ pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite => "--overwrite replaces it",
         Kind::Unsupported if error.layer() == "image" => "formats that can be written are udrw and udsb",
-        Kind::Limit => "a larger --size has room for it; without --size the image is made as large as it must be",
         _ => return error.into(),
     };
     Failure::from(error).hint(hint)

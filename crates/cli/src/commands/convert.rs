@@ -57,7 +57,7 @@ impl Convert {
         facts.warn(output);
         let Copied { read: bytes_read, written: bytes_written } = made.copied;
         let converted = Converted { image: facts, bytes_read, bytes_written };
-        output.facts(&converted, |out| {
+        output.done(&converted, |out| {
             sheet::write(&converted.image, output, out)?;
             writeln!(out, "\nread {:#}, wrote {:#}", size::display(bytes_read), size::display(bytes_written))
         })

@@ -86,17 +86,12 @@ impl Create {
         let facts = Facts::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
-        output.facts(&facts, |out| sheet::write(&facts, output, out))
+        output.done(&facts, |out| sheet::write(&facts, output, out))
     }
 
     /// The volume asked for; `None` for a blank disk.
     fn volume(&self) -> Outcome<Option<NewVolume>> {
-        let fs = match self.fs {
-            Some(fs) => fs,
-            None if self.from.is_some() || self.volname.is_some() => Fs::HfsPlus,
-            None => Fs::None,
-        };
-        if fs == Fs::None {
+        if !self.has_volume() {
             let given = [
                 ("--from", self.from.is_some()),
                 ("--volname", self.volname.is_some()),
@@ -113,10 +108,14 @@ impl Create {
         Ok(Some(NewVolume {
             layout: self.layout.unwrap_or_default(),
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
-            case_sensitive: fs == Fs::Hfsx,
+            case_sensitive: self.fs == Some(Fs::Hfsx),
             block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             source: self.source()?,
         }))
+    }
+
+    fn has_volume(&self) -> bool {
+        self.fs.map_or(self.from.is_some() || self.volname.is_some(), |fs| fs != Fs::None)
     }
 
     fn source(&self) -> Outcome<Source> {
@@ -139,9 +138,8 @@ impl Create {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Limit if self.size.is_some() => {
-                Failure::from(error).hint("give a larger --size, or leave it out: then the image is as large as the files need")
-            }
+            Kind::Limit if self.size.is_some() && self.has_volume() => Failure::from(error.in_file(&self.image))
+                .hint("give a larger --size, or leave it out: then the image is as large as the files need"),
             _ => target::advise(error, &self.container),
         }
     }

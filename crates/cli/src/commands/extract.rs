@@ -95,7 +95,7 @@ fn to_stdout(place: &Place, output: &Output, bar: &Bar) -> Outcome<Exported> {
 }
 
 /// Problems shown one by one; more are counted.
-const MOST_SHOWN: usize = 20;
+const MOST_SHOWN: usize = 10;
 
 /// Tells what was brought out; fails if that was not everything.
 pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
@@ -113,10 +113,16 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
         problems: done.problems.iter().map(ToString::to_string).collect(),
         problem_count: done.problem_count,
     };
-    output.facts(&facts, |out| {
-        let (folders, files) = (counted(done.folders, "folder", "folders"), counted(done.files, "file", "files"));
-        let symlinks = counted(done.symlinks, "symbolic link", "symbolic links");
-        writeln!(out, "{folders}, {files}, {symlinks}, {:#}", size::display(done.bytes))
+    output.done(&facts, |out| {
+        let parts = [
+            (done.folders, "folder", "folders"),
+            (done.files, "file", "files"),
+            (done.symlinks, "symbolic link", "symbolic links"),
+        ];
+        for (count, one, many) in parts.into_iter().filter(|(count, ..)| *count > 0) {
+            write!(out, "{}, ", counted(count, one, many))?;
+        }
+        writeln!(out, "{:#}", size::display(done.bytes))
     })?;
     if done.problem_count == 0 {
         return Ok(());
