@@ -277,29 +277,38 @@ fn work(device: &dyn BlockDevice, seed: u64, held: &mut Vec<u8>) -> Result<()> {
 
 #[test]
 fn a_call_that_fails_spoils_nothing() {
-    for call in [Call::Open, Call::SetLen, Call::Write, Call::Discard, Call::Remove] {
-        at_every(call, Fault::NoSpace, |faults, n| {
-            let store = MemoryStore::default();
-            describe(&store, 60_416, 8192, 1 + (n % 2) as u32).unwrap();
-            let device = Bundle::open(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)), Access::ReadWrite);
-            let Ok(device) = device else { return };
-            let mut held = vec![0; 60_416];
-            let done = work(&device, 5, &mut held);
-            let place = format!("{call:?} {n}: {done:?}");
-            assert!(done.is_ok() || faults.happened() > 0, "{place}");
-            faults.mend();
-            // The disk was full for a moment: everything but the failed request is there, and work goes on.
-            let now = device.read_vec(0, held.len()).unwrap();
-            let differ = held.iter().zip(&now).filter(|(before, now)| before != now).count();
-            assert!(differ <= 8192, "{place}: {differ} bytes differ");
-            device.write_at(100, b"on").unwrap_or_else(|error| panic!("{place}: {error}"));
-            device.flush().unwrap_or_else(|error| panic!("{place}: {error}"));
-            drop(device);
-            let again = open(Arc::new(store)).unwrap();
-            assert_eq!(again.read_vec(100, 2).unwrap(), b"on", "{place}");
-            assert!(again.read_vec(200, held.len() - 200).unwrap()[..] == now[200..], "{place}");
-        });
+    for version in [1, 2] {
+        for call in [Call::Open, Call::SetLen, Call::Write, Call::Discard, Call::Remove] {
+            at_every(call, Fault::NoSpace, |faults, n| fail_once(faults, version, &format!("version {version}, {call:?} {n}")));
+        }
     }
+}
+
+/// The disk is full for a moment: everything but the failed request is there, and work goes on.
+fn fail_once(faults: &Arc<Faults>, version: u32, place: &str) {
+    let store = MemoryStore::default();
+    describe(&store, 60_416, 8192, version).unwrap();
+    if version == 2 {
+        for band in 0..8 {
+            store.put(&format!("bands/{band}"), &[band; 5000], Put::Replace).unwrap();
+            store.put(&format!("mapped/{band}"), &[band % 2], Put::Replace).unwrap();
+        }
+    }
+    let device = Bundle::open(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)), Access::ReadWrite);
+    let Ok(device) = device else { return };
+    let mut held = vec![0; 60_416];
+    let done = work(&device, 5, &mut held);
+    assert!(done.is_ok() || faults.happened() > 0, "{place}: {done:?}");
+    faults.mend();
+    let now = device.read_vec(0, held.len()).unwrap();
+    let differ = held.iter().zip(&now).filter(|(before, now)| before != now).count();
+    assert!(differ <= 8192, "{place}: {differ} bytes differ after {done:?}");
+    device.write_at(100, b"on").unwrap_or_else(|error| panic!("{place}: {error}"));
+    device.flush().unwrap_or_else(|error| panic!("{place}: {error}"));
+    drop(device);
+    let again = open(Arc::new(store)).unwrap();
+    assert_eq!(again.read_vec(100, 2).unwrap(), b"on", "{place}");
+    assert!(again.read_vec(200, held.len() - 200).unwrap()[..] == now[200..], "{place}: {done:?}");
 }
 
 #[test]

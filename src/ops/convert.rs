@@ -17,7 +17,8 @@ use crate::{Error, Kind, Result};
 
 /// What a thread takes at a time, if the target's bands allow.
 const STRETCH: u64 = 64 << 20;
-/// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them there.
+/// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them there. More is no
+/// faster anywhere, and on ext4 twice as slow. Copies by the kernel are not: it does not look for zeros.
 const PIECE: usize = 256 << 10;
 /// Zeros are left out in whole blocks of this size, the one in which files are stored.
 const BLOCK: usize = 4096;

@@ -3,14 +3,14 @@
 //! A request is cut at the borders of bands. Each piece looks its band's [`Slot`] up and holds that band's lock alone:
 //! shared while bytes move within the file, exclusively while the file is opened, made, grown or removed.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLockReadGuard};
 
 use rustix::io::Errno;
 
 use super::cache::Cache;
+use super::flush::Unflushed;
 use super::mapped::Mapped;
 use super::plist::Version;
 use super::slot::{BLOCK, Band, RunKind, Slot, State};
@@ -35,22 +35,16 @@ pub(super) struct Bands {
     pub(super) band_size: u64,
     pub(super) version: Version,
     pub(super) access: Access,
-    len: AtomicU64,
-    cache: Cache,
-    /// Some slot, or some name, changed since the last flush began.
-    unflushed: AtomicBool,
-    names_changed: AtomicBool,
-    /// One flush at a time: the second must not return before the first is done.
-    flushing: Mutex<()>,
-    /// A flush failed, or a plist may be half written: what is durable is not known.
-    lost: AtomicBool,
+    pub(super) len: AtomicU64,
+    pub(super) cache: Cache,
+    pub(super) unflushed: Unflushed,
 }
 
 /// The part of a request that falls into one band.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
-    index: BandIndex,
-    within: Range<u64>,
+pub(super) struct Piece {
+    pub(super) index: BandIndex,
+    pub(super) within: Range<u64>,
     /// Where the piece begins in the request, in bytes.
     done: u64,
     /// Where it ends on the disk.
@@ -68,10 +62,7 @@ impl Bands {
             access,
             len: AtomicU64::new(info.size),
             cache: Cache::new(most),
-            unflushed: AtomicBool::new(false),
-            names_changed: AtomicBool::new(false),
-            flushing: Mutex::new(()),
-            lost: AtomicBool::new(false),
+            unflushed: Unflushed::default(),
         }
     }
 
@@ -94,7 +85,7 @@ impl Bands {
     }
 
     /// `range`, which is within the disk, cut at the borders of bands.
-    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
         let band_size = self.band_size;
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -110,24 +101,8 @@ impl Bands {
         })
     }
 
-    /// Refuses changes of what is read-only, or of what may have lost something.
-    pub(super) fn check_changeable(&self) -> Result<()> {
-        self.info().check_writable(LAYER)?;
-        if self.lost.load(Ordering::SeqCst) {
-            let refused = "an earlier flush failed and what it lost is not known; open it anew to change it";
-            return Err(Error::new(Kind::Io, LAYER, refused));
-        }
-        Ok(())
-    }
-
-    /// Refuses all changes from now on, because it is not known what is durable.
-    pub(super) fn lose(&self, error: Error) -> Error {
-        self.lost.store(true, Ordering::SeqCst);
-        error
-    }
-
     /// Asked again under the band's lock: the disk may have been cut since the request came in.
-    fn check_not_cut(&self, piece: &Piece) -> Result<()> {
+    pub(super) fn check_not_cut(&self, piece: &Piece) -> Result<()> {
         let len = self.len();
         if piece.disk_end <= len {
             return Ok(());
@@ -231,7 +206,7 @@ impl Bands {
         let Some(file) = self.open_file(&name, Open::CreateNew)? else {
             return Err(Error::new(Kind::Conflict, LAYER, "was made by somebody else while the bundle was open").named(name));
         };
-        self.names_changed.store(true, Ordering::SeqCst);
+        self.names_changed();
         let len = self.grown(index, 0, needed);
         if let Err(error) = file.set_len(len, Leave::Zeros) {
             // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
@@ -239,84 +214,6 @@ impl Bands {
             return Err(error);
         }
         Ok(Band::new(file, len, needed, None))
-    }
-
-    /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become zeros for everybody,
-    /// then the map goes, so that it cannot hide what is written next. Source: docs/formats/sparsebundle.md §7.
-    fn settle(&self, index: BandIndex, band: &mut Band) -> Result<()> {
-        let Some(mapped) = &band.mapped else { return Ok(()) };
-        let mut at = 0;
-        while at < band.len {
-            let (unmapped, len) = mapped.run_at(at);
-            let end = at.saturating_add(len).min(band.len);
-            if unmapped {
-                band.file.discard(at..end, Leave::Zeros)?;
-            }
-            at = end;
-        }
-        band.file.flush().map_err(|error| self.lose(error))?;
-        self.store.remove(&index.mapped_name())?;
-        self.sync_names_now()?;
-        band.mapped = None;
-        Ok(())
-    }
-
-    pub(super) fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
-        self.check_changeable()?;
-        self.info().check_range(LAYER, &range)?;
-        self.pieces(range).try_for_each(|piece| self.discard_piece(&piece, leave))
-    }
-
-    fn discard_piece(&self, piece: &Piece, leave: Leave) -> Result<()> {
-        let slot = self.slot(piece.index)?;
-        {
-            let state = self.opened(&slot)?;
-            self.check_not_cut(piece)?;
-            let State::Stored(band) = &*state else { return Ok(()) };
-            let range = piece.within.start..piece.within.end.min(band.stored());
-            if range.is_empty() {
-                return Ok(());
-            }
-            let whole = range.start == 0 && range.end == band.stored();
-            if !whole && band.mapped.is_none() {
-                let done = band.file.discard(range, leave);
-                self.changed(&slot);
-                return done;
-            }
-            if !whole && leave == Leave::Any {
-                return Ok(()); // to settle the map may cost a write
-            }
-        }
-        let mut state = slot.exclusive();
-        self.check_not_cut(piece)?;
-        let State::Stored(band) = &mut *state else { return Ok(()) };
-        // Asked again: the band may have grown in between.
-        let end = piece.within.end.min(band.stored());
-        if piece.within.start == 0 && end == band.stored() {
-            self.remove(slot.index)?;
-            *state = State::Missing;
-            return Ok(());
-        }
-        if piece.within.start >= end {
-            return Ok(());
-        }
-        self.settle(slot.index, band)?;
-        let done = band.file.discard(piece.within.start..end, leave);
-        self.changed(&slot);
-        done
-    }
-
-    /// Removes a band's files. To be called under its exclusive lock.
-    fn remove(&self, index: BandIndex) -> Result<()> {
-        self.store.remove(&index.name())?;
-        if self.version == Version::Two {
-            // The band first: without its map it would show again what the map hides.
-            self.sync_names_now()?;
-            self.store.remove(&index.mapped_name())?;
-        }
-        self.names_changed.store(true, Ordering::SeqCst);
-        self.unflushed.store(true, Ordering::SeqCst);
-        Ok(())
     }
 
     pub(super) fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
@@ -348,37 +245,7 @@ impl Bands {
         Ok(lent.map(|lent| lent.holding(slot.clone())))
     }
 
-    pub(super) fn flush(&self) -> Result<()> {
-        if self.access == Access::ReadOnly {
-            return Ok(());
-        }
-        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_changeable()?;
-        if !self.unflushed.swap(false, Ordering::SeqCst) {
-            return Ok(());
-        }
-        for slot in self.cache.all() {
-            slot.sync().map_err(|error| self.lose(error))?;
-        }
-        if self.names_changed.swap(false, Ordering::SeqCst) {
-            self.sync_names_now()?;
-        }
-        // A band that was closed meanwhile may have failed to flush.
-        self.check_changeable()
-    }
-
-    fn sync_names_now(&self) -> Result<()> {
-        self.store.sync().map_err(|error| self.lose(error))
-    }
-
-    fn changed(&self, slot: &Slot) {
-        slot.mark_dirty();
-        if !self.unflushed.load(Ordering::SeqCst) {
-            self.unflushed.store(true, Ordering::SeqCst);
-        }
-    }
-
-    fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {
+    pub(super) fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {
         let found = self.cache.slot(index);
         if found.crowded {
             self.close_one(index)?;
@@ -386,15 +253,8 @@ impl Bands {
         Ok(found.slot)
     }
 
-    /// Closes the band least recently used, flushed first. `false`: all are in use.
-    fn close_one(&self, near: BandIndex) -> Result<bool> {
-        let Some(slot) = self.cache.oldest_idle(near) else { return Ok(false) };
-        slot.sync().map_err(|error| self.lose(error))?;
-        Ok(self.cache.forget(slot))
-    }
-
     /// The state of a band, opened if nobody has yet.
-    fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, State>> {
+    pub(super) fn opened<'s>(&self, slot: &'s Slot) -> Result<RwLockReadGuard<'s, State>> {
         loop {
             let state = slot.shared();
             if !matches!(*state, State::Unopened) {
@@ -440,64 +300,6 @@ impl Bands {
                 opened => return opened,
             }
         }
-    }
-
-    /// Takes a new length that the plists already tell.
-    pub(super) fn grow(&self, len: u64) {
-        self.len.store(len, Ordering::SeqCst);
-    }
-
-    /// Shuts requests past `len` out and waits for those on their way. Returns the length before.
-    pub(super) fn shut_out(&self, len: u64) -> u64 {
-        let before = self.len.swap(len, Ordering::SeqCst);
-        let first = len / self.band_size;
-        for slot in self.cache.all() {
-            if slot.index.0 >= first {
-                drop(slot.exclusive());
-            }
-        }
-        before
-    }
-
-    /// Removes what lies past the end of a disk of `len` bytes, durably: bands, and the tail of the last one's file.
-    pub(super) fn remove_beyond(&self, len: u64) -> Result<()> {
-        let count = self.count(len);
-        let mut beyond = BTreeSet::new();
-        for folder in [super::BANDS, super::MAPPED] {
-            self.store.list(folder, &mut |entry| {
-                beyond.extend(BandIndex::from_name(folder, entry.name).filter(|index| index.0 >= count));
-                Ok(())
-            })?;
-        }
-        for index in &beyond {
-            let slot = self.slot(*index)?;
-            let mut state = slot.exclusive();
-            self.remove(*index)?;
-            *state = State::Missing;
-        }
-        let cut = match count.checked_sub(1).map(BandIndex) {
-            Some(last) => self.cut_band(last, self.most(last, len))?,
-            None => false,
-        };
-        if cut || !beyond.is_empty() {
-            self.sync_names_now()?;
-        }
-        Ok(())
-    }
-
-    /// Cuts the file of a band to `most` bytes, durably. `false`: it was no longer than that.
-    fn cut_band(&self, index: BandIndex, most: u64) -> Result<bool> {
-        let slot = self.slot(index)?;
-        drop(self.opened(&slot)?);
-        let mut state = slot.exclusive();
-        let State::Stored(band) = &mut *state else { return Ok(false) };
-        if band.len <= most {
-            return Ok(false);
-        }
-        self.settle(index, band)?;
-        band.cut(most)?;
-        band.file.flush().map_err(|error| self.lose(error))?;
-        Ok(true)
     }
 }
 

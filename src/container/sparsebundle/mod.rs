@@ -9,6 +9,8 @@
 
 mod bands;
 mod cache;
+mod discard;
+mod flush;
 mod mapped;
 mod plist;
 mod resize;

@@ -1,8 +1,12 @@
 //! Another size for the disk. Source: docs/formats/sparsebundle.md §9.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
-use super::{Bundle, LAYER, check_len, plist};
+use super::bands::Bands;
+use super::slot::State;
+use super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, check_len, plist};
 use crate::Result;
 use crate::store::Put;
 
@@ -40,5 +44,63 @@ impl Bundle {
             put.map_err(|error| bands.lose(error))?;
         }
         Ok(())
+    }
+}
+
+impl Bands {
+    /// Takes a new length that the plists already tell.
+    pub(super) fn grow(&self, len: u64) {
+        self.len.store(len, Ordering::SeqCst);
+    }
+
+    /// Shuts requests past `len` out and waits for those on their way. Returns the length before.
+    pub(super) fn shut_out(&self, len: u64) -> u64 {
+        let before = self.len.swap(len, Ordering::SeqCst);
+        let first = len / self.band_size;
+        for slot in self.cache.all() {
+            if slot.index.0 >= first {
+                drop(slot.exclusive());
+            }
+        }
+        before
+    }
+
+    /// Removes what lies past the end of a disk of `len` bytes, durably: bands, and the tail of the last one's file.
+    pub(super) fn remove_beyond(&self, len: u64) -> Result<()> {
+        let count = self.count(len);
+        let mut beyond = BTreeSet::new();
+        for folder in [BANDS, MAPPED] {
+            self.store.list(folder, &mut |entry| {
+                beyond.extend(BandIndex::from_name(folder, entry.name).filter(|index| index.0 >= count));
+                Ok(())
+            })?;
+        }
+        for index in &beyond {
+            let slot = self.slot(*index)?;
+            self.remove(*index, &mut slot.exclusive())?;
+        }
+        let cut = match count.checked_sub(1).map(BandIndex) {
+            Some(last) => self.cut_band(last, self.most(last, len))?,
+            None => false,
+        };
+        if cut || !beyond.is_empty() {
+            self.sync_names_now()?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the file of a band to `most` bytes, durably. `false`: it was no longer than that.
+    fn cut_band(&self, index: BandIndex, most: u64) -> Result<bool> {
+        let slot = self.slot(index)?;
+        drop(self.opened(&slot)?);
+        let mut state = slot.exclusive();
+        let State::Stored(band) = &mut *state else { return Ok(false) };
+        if band.len <= most {
+            return Ok(false);
+        }
+        self.settle(index, band)?;
+        band.cut(most)?;
+        band.file.flush().map_err(|error| self.lose(error))?;
+        Ok(true)
     }
 }

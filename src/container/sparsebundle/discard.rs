@@ -1,0 +1,90 @@
+//! Giving storage back: bands that go, parts that are punched, and blocks that a map hides. Source:
+//! docs/formats/sparsebundle.md §7, §9.
+
+use std::ops::Range;
+
+use super::bands::{Bands, Piece};
+use super::plist::Version;
+use super::slot::{Band, State};
+use super::{BandIndex, LAYER};
+use crate::Result;
+use crate::device::Leave;
+
+impl Bands {
+    pub(super) fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.check_changeable()?;
+        self.info().check_range(LAYER, &range)?;
+        self.pieces(range).try_for_each(|piece| self.discard_piece(&piece, leave))
+    }
+
+    fn discard_piece(&self, piece: &Piece, leave: Leave) -> Result<()> {
+        let slot = self.slot(piece.index)?;
+        {
+            let state = self.opened(&slot)?;
+            self.check_not_cut(piece)?;
+            let State::Stored(band) = &*state else { return Ok(()) };
+            let range = piece.within.start..piece.within.end.min(band.stored());
+            if range.is_empty() {
+                return Ok(());
+            }
+            let whole = range.start == 0 && range.end == band.stored();
+            if !whole && band.mapped.is_none() {
+                let done = band.file.discard(range, leave);
+                self.changed(&slot);
+                return done;
+            }
+            if !whole && leave == Leave::Any {
+                return Ok(()); // to settle the map may cost a write
+            }
+        }
+        let mut state = slot.exclusive();
+        self.check_not_cut(piece)?;
+        let State::Stored(band) = &mut *state else { return Ok(()) };
+        // Asked again: the band may have grown in between.
+        let end = piece.within.end.min(band.stored());
+        if piece.within.start == 0 && end == band.stored() {
+            return self.remove(slot.index, &mut state);
+        }
+        if piece.within.start >= end {
+            return Ok(());
+        }
+        self.settle(slot.index, band)?;
+        let done = band.file.discard(piece.within.start..end, leave);
+        self.changed(&slot);
+        done
+    }
+
+    /// Removes a band's files; `state` is the band's.
+    pub(super) fn remove(&self, index: BandIndex, state: &mut State) -> Result<()> {
+        self.store.remove(&index.name())?;
+        *state = State::Missing;
+        self.names_changed();
+        if self.version == Version::Two {
+            // The band first: without its map it would show again what the map hides.
+            self.sync_names_now()?;
+            self.store.remove(&index.mapped_name())?;
+            self.names_changed();
+        }
+        Ok(())
+    }
+
+    /// Before a band of a version 2 bundle is first changed: the blocks that its map hides become zeros for everybody,
+    /// then the map goes, so that it cannot hide what is written next. Source: docs/formats/sparsebundle.md §7.
+    pub(super) fn settle(&self, index: BandIndex, band: &mut Band) -> Result<()> {
+        let Some(mapped) = &band.mapped else { return Ok(()) };
+        let mut at = 0;
+        while at < band.len {
+            let (unmapped, len) = mapped.run_at(at);
+            let end = at.saturating_add(len).min(band.len);
+            if unmapped {
+                band.file.discard(at..end, Leave::Zeros)?;
+            }
+            at = end;
+        }
+        band.file.flush().map_err(|error| self.lose(error))?;
+        self.store.remove(&index.mapped_name())?;
+        self.sync_names_now()?;
+        band.mapped = None;
+        Ok(())
+    }
+}
