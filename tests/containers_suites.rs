@@ -294,9 +294,9 @@ fn fail_once(faults: &Arc<Faults>, version: u32, place: &str) {
             store.put(&format!("mapped/{band}"), &[band % 2], Put::Replace).unwrap();
         }
     }
+    let mut held = open(Arc::new(store.clone())).unwrap().read_vec(0, 60_416).unwrap();
     let device = Bundle::open(Arc::new(FaultyStore::new(Arc::new(store.clone()), faults)), Access::ReadWrite);
     let Ok(device) = device else { return };
-    let mut held = vec![0; 60_416];
     let done = work(&device, 5, &mut held);
     assert!(done.is_ok() || faults.happened() > 0, "{place}: {done:?}");
     faults.mend();
