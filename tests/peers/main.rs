@@ -22,6 +22,7 @@ mod sevenzip;
 mod sfdisk;
 mod sleuthkit;
 mod suite;
+mod tar;
 mod tree;
 mod volume;
 
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     sevenzip::add(&mut suite);
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);
+    tar::add(&mut suite);
     suite.run()
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Volume {
     pub(crate) bundle: PathBuf,
     /// Where on the disk the volume is.
     pub(crate) range: Range<u64>,
-    /// What it was built from. Dates before 1970 have become 1970, which is what macOS makes of them.
+    /// What it was built from, [as stored](as_stored).
     pub(crate) files: Arc<Listing>,
 }
 
@@ -48,23 +48,26 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> [Volume; 2] {
     let name = if case_sensitive { "hfsx" } else { "hfsplus" };
     let source = scratch.join(name);
     tree::write(&source, case_sensitive);
-    let mut files = tree::list(&source);
-    files.values_mut().for_each(|item| item.modified = item.modified.max(0));
-    let files = Arc::new(files);
+    let files = Arc::new(as_stored(tree::list(&source)));
     let volumes = [Layout::None, Layout::Gptspud].map(|layout| {
         let path = scratch.join(format!("{name} {layout}"));
         let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
-        let range = create(&source, &disk, Format::Udrw, case_sensitive, layout);
-        create(&source, &bundle, Format::Udsb, case_sensitive, layout);
+        let range = create(Source::Folder(source.clone()), &disk, Format::Udrw, case_sensitive, layout);
+        create(Source::Folder(source.clone()), &bundle, Format::Udsb, case_sensitive, layout);
         Volume { case_sensitive, mapped: layout == Layout::Gptspud, disk, bundle, range, files: Arc::clone(&files) }
     });
     fs::remove_dir_all(source).expect("removing the source");
     volumes
 }
 
+/// What a volume makes of a tree: dates before 1970 become 1970, as macOS has it.
+pub(crate) fn as_stored(mut files: Listing) -> Listing {
+    files.values_mut().for_each(|item| item.modified = item.modified.max(0));
+    files
+}
+
 /// Makes an image; returns where on the disk the volume is.
-fn create(source: &Path, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
-    let source = Source::Folder(source.into());
+pub(crate) fn create(source: Source, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
     let volume = NewVolume { layout, name: NAME.into(), case_sensitive, block_size: None, source };
     let options = CreateOptions {
         format,

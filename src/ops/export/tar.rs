@@ -31,8 +31,9 @@ pub fn to_tar(fs: &dyn FileSystem, path: &str, out: &mut dyn Write, progress: &d
     if top.kind == FileKind::Folder {
         archive.folder(path, top)?;
     } else {
-        let (folder, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
-        archive.entry(folder, "", Entry { name: name.to_owned(), attributes: top })?;
+        let path = path.trim_end_matches('/');
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        archive.put(name, path, &top)?;
     }
     archive.writer.finish()?;
     Ok(archive.report)
@@ -48,9 +49,9 @@ struct Archive<'a> {
     buffer: Vec<u8>,
 }
 
-/// A folder that is still to be listed.
+/// A folder that is still to be written, with what is in it.
 struct Ahead {
-    id: NodeId,
+    attributes: Attributes,
     /// In the volume, for people.
     path: String,
     /// In the archive.
@@ -81,46 +82,54 @@ impl Above {
 impl Archive<'_> {
     fn folder(&mut self, path: &str, top: Attributes) -> Result<()> {
         let above = Arc::new(Above { id: top.id, above: None });
-        let mut ahead = vec![Ahead { id: top.id, path: path.trim_end_matches('/').to_owned(), name: ".".to_owned(), above }];
         self.member(".", &top, NewKind::Folder)?;
+        let mut ahead = Vec::new();
+        let top = Ahead { attributes: top, path: path.trim_end_matches('/').to_owned(), name: ".".to_owned(), above };
+        self.contents(top, &mut ahead)?;
         while let Some(folder) = ahead.pop() {
-            self.progress.check()?;
-            let entries = match self.fs.entries(folder.id) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.report.problem(about(error, &folder.path, ""));
-                    continue;
-                }
-            };
-            let first = ahead.len();
-            for entry in entries {
-                let (path, id) = (format!("{}/{}", folder.path, entry.name), entry.attributes.id);
-                if entry.attributes.kind != FileKind::Folder {
-                    self.entry(&folder.path, &folder.name, entry)?;
-                } else if folder.above.contains(id) {
-                    let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
-                    self.report.problem(about(error, &path, ""));
-                } else {
-                    let name = self.entry(&folder.path, &folder.name, entry)?;
-                    let above = Arc::new(Above { id, above: Some(folder.above.clone()) });
-                    ahead.extend(name.map(|name| Ahead { id, path, name, above }));
-                }
+            // All of a folder follows it at once: whoever unpacks sets its date when something else comes.
+            if self.put(&folder.name, &folder.path, &folder.attributes)? {
+                self.contents(folder, &mut ahead)?;
             }
-            ahead[first..].reverse();
         }
         Ok(())
     }
 
-    /// Writes one entry of a folder; returns its name in the archive unless it could not be written.
-    fn entry(&mut self, folder: &str, above: &str, entry: Entry) -> Result<Option<String>> {
+    /// Writes what is in a folder, but for the folders in it, which are put ahead.
+    fn contents(&mut self, folder: Ahead, ahead: &mut Vec<Ahead>) -> Result<()> {
+        let entries = match self.fs.entries(folder.attributes.id) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.report.problem(about(error, &folder.path, ""));
+                return Ok(());
+            }
+        };
+        let first = ahead.len();
+        for Entry { name, attributes } in entries {
+            let (path, name) = (format!("{}/{name}", folder.path), format!("{}/{name}", folder.name));
+            if attributes.kind != FileKind::Folder {
+                self.put(&name, &path, &attributes)?;
+            } else if folder.above.contains(attributes.id) {
+                let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
+                self.report.problem(about(error, &path, ""));
+            } else {
+                let above = Arc::new(Above { id: attributes.id, above: Some(folder.above.clone()) });
+                ahead.push(Ahead { attributes, path, name, above });
+            }
+        }
+        ahead[first..].reverse();
+        Ok(())
+    }
+
+    /// Writes one object; returns whether that was possible. What it is called in the archive, and where in the volume.
+    fn put(&mut self, name: &str, path: &str, attributes: &Attributes) -> Result<bool> {
         self.progress.check()?;
-        let name = if above.is_empty() { entry.name.clone() } else { format!("{above}/{}", entry.name) };
-        match self.write(&name, &entry.attributes) {
-            Ok(()) => Ok(Some(name)),
+        match self.write(name, attributes) {
+            Ok(()) => Ok(true),
             Err(error) if is_fatal(&error) || error.layer() == "tar archive" => Err(error),
             Err(error) => {
-                self.report.problem(about(error, folder, &entry.name));
-                Ok(None)
+                self.report.problem(about(error, path, ""));
+                Ok(false)
             }
         }
     }
