@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::{FileKind, Fork};
 use bandsaw::{Error, Kind};
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -25,7 +25,7 @@ Examples:
   bandsaw cat --xattr com.apple.FinderInfo disk.img:/a.txt | xxd")]
 pub(crate) struct Cat {
     /// Files, one after another: IMAGE[:VOLUME]:/PATH
-    #[arg(value_name = "ADDRESS", required = true)]
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
     addresses: Vec<OsString>,
     /// Print the resource fork instead of the data
     #[arg(long)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bandsaw::ops::convert::{ConvertOptions, Copied, convert};
 use bandsaw::size;
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::facts::Facts;
@@ -25,7 +25,7 @@ Examples:
   bandsaw convert --format udsb disk.img backup --overwrite    the format by name")]
 pub(crate) struct Convert {
     /// The image to read
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
     /// The image to make
     #[arg(value_name = "TARGET")]

@@ -7,7 +7,7 @@ use bandsaw::Error;
 use bandsaw::address::Address;
 use bandsaw::fs::FileKind;
 use bandsaw::ops::export::{FolderOptions, to_folder};
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use super::extract;
 use crate::failure::{Failure, Outcome};
@@ -27,10 +27,10 @@ Examples:
   bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with all that is in it")]
 pub(crate) struct Cp {
     /// What to copy: IMAGE[:VOLUME]:/PATH
-    #[arg(value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
     /// Where to: a file or folder of the host
-    #[arg(value_name = "TARGET")]
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     target: OsString,
     /// Copy folders, with all that is in them
     #[arg(long, short = 'R', short_aliases = ['r', 'a'])]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::ops::export::{Exported, FolderOptions, to_folder, to_tar};
 use bandsaw::{Error, Kind, size};
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
@@ -32,7 +32,7 @@ Examples:
   bandsaw extract Docs.sparsebundle --tar - | tar t      as a stream")]
 pub(crate) struct Extract {
     /// What to bring out: IMAGE[:VOLUME][:/PATH]
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// The folder to fill
     #[arg(value_name = "FOLDER", required_unless_present = "tar")]

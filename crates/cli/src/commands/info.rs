@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bandsaw::device::Access;
 use bandsaw::{Kind, open};
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use crate::facts::Facts;
 use crate::failure::Outcome;
@@ -23,7 +23,7 @@ Examples:
   bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
 pub(crate) struct Info {
     /// The image
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
     opening: Opening,

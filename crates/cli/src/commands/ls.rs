@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use bandsaw::fs::{Entry, FileKind, FileSystemExt, NodeId};
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
@@ -22,7 +22,7 @@ Examples:
   bandsaw ls --json Docs.sparsebundle:Docs:/   for programs")]
 pub(crate) struct Ls {
     /// What to list: IMAGE[:VOLUME][:/PATH]
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// Show modes, links, owners, sizes, dates of change (UTC) and where symbolic links point
     #[arg(long, short)]

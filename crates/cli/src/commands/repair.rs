@@ -6,7 +6,7 @@ use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw::partition::{self, gpt};
 use bandsaw::{Error, Kind};
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
@@ -25,7 +25,7 @@ Examples:
   bandsaw repair disk.img               repair it")]
 pub(crate) struct Repair {
     /// The image
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     /// Say what is wrong and change nothing
     #[arg(long, short = 'n')]

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt};
 use bandsaw::size;
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
@@ -22,7 +22,7 @@ Examples:
   bandsaw tree -s Docs.sparsebundle            sizes in bytes in front of the names")]
 pub(crate) struct Tree {
     /// Where to begin: IMAGE[:VOLUME][:/PATH]
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
     address: OsString,
     /// Go down no more than this many levels
     #[arg(long, short = 'L', value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
