@@ -77,17 +77,32 @@ impl Case {
         mut reference: impl FnMut() -> Result<f64>,
     ) -> Result<Self> {
         for round in 0..rounds {
-            let (c, r) = if round % 2 == 0 {
-                let r = reference()?;
-                (candidate()?, r)
-            } else {
-                let c = candidate()?;
-                (c, reference()?)
-            };
-            self.pairs.push((c, r));
+            self.pair(round, &mut candidate, &mut reference)?;
         }
-        eprintln!("  {}", self.line());
+        self.tell();
         Ok(self)
+    }
+
+    /// One pair; the order depends on the round.
+    pub(crate) fn pair(
+        &mut self,
+        round: usize,
+        mut candidate: impl FnMut() -> Result<f64>,
+        mut reference: impl FnMut() -> Result<f64>,
+    ) -> Result<()> {
+        let pair = if round.is_multiple_of(2) {
+            let reference = reference()?;
+            (candidate()?, reference)
+        } else {
+            (candidate()?, reference()?)
+        };
+        self.pairs.push(pair);
+        Ok(())
+    }
+
+    /// Says how it went, while the rest is measured.
+    pub(crate) fn tell(&self) {
+        eprintln!("  {}", self.line());
     }
 
     pub(crate) fn ratio(&self) -> Ratio {
