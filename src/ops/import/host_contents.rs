@@ -22,13 +22,6 @@ pub(super) struct HostEntry {
     pub(super) modified: Moment,
 }
 
-impl HostEntry {
-    /// An entry whose contents are not asked for.
-    pub(super) fn folder(parent: u32, name: Box<str>) -> Self {
-        Self { parent, name, inode: 0, modified: (0, 0) }
-    }
-}
-
 /// Opens files below one folder, by the number of their node.
 #[derive(Debug)]
 pub(super) struct HostContents {

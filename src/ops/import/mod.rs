@@ -6,8 +6,10 @@
 mod apple_double;
 mod folder;
 mod host_contents;
+mod look;
 mod tar;
 mod tar_contents;
+mod walk;
 
 pub use folder::{FolderOptions, folder};
 pub use tar::{tar, tar_stream};

@@ -3,6 +3,7 @@
 //! Read from a file, so that contents are a place in it and need no copy ([`read`]); written as a stream ([`write`]).
 //! Numbers of users and groups count, their names do not.
 
+mod extended;
 mod layout;
 mod number;
 mod pax;

@@ -6,10 +6,13 @@ use std::os::unix::fs::FileExt;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::extended::{Extended, PaxSparse};
 use super::layout::{BLOCK, GNU, GnuTailRaw, HeaderRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag};
-use super::{CREATION_TIME, FILE_FLAGS, FLAG_NAMES, LAYER, LIBARCHIVE_XATTR, SCHILY_XATTR, number, pax};
+use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
 use crate::{Error, Kind, Result};
+
+pub(crate) use super::extended::Value;
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +34,6 @@ pub(crate) struct Piece {
     /// Where in the archive.
     pub(crate) offset: u64,
     pub(crate) len: u64,
-}
-
-/// The value of an extended attribute.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
-    Bytes(Vec<u8>),
-    /// Too long to keep: at this place of the archive, in so many bytes.
-    At(u64, u64),
 }
 
 /// A member as all its headers together describe it.
@@ -67,8 +62,6 @@ pub(crate) struct Member {
     pub(crate) xattrs: Vec<(String, Value)>,
 }
 
-/// Longer values stay where they are.
-const MOST_IN_HAND: usize = 4096;
 /// Headers of this size hold no names and attributes of real files any more.
 const MOST_PAX: u64 = 64 << 20;
 /// The most pieces of a sparse file; each takes memory.
@@ -81,35 +74,6 @@ pub(crate) struct Reader<'a> {
     len: u64,
     at: u64,
     global: Extended,
-}
-
-/// What extended headers said about the next member.
-#[derive(Debug, Clone, Default)]
-struct Extended {
-    path: Option<Vec<u8>>,
-    link: Option<Vec<u8>>,
-    len: Option<u64>,
-    uid: Option<u32>,
-    gid: Option<u32>,
-    modified: Option<Timestamp>,
-    accessed: Option<Timestamp>,
-    changed: Option<Timestamp>,
-    created: Option<Timestamp>,
-    flags: u32,
-    xattrs: Vec<(String, Value)>,
-    sparse: PaxSparse,
-}
-
-/// GNU tar's sparse files in pax archives, of which there are three versions.
-#[derive(Debug, Clone, Default)]
-struct PaxSparse {
-    is_sparse: bool,
-    /// Version 1.0: the map is at the beginning of the contents.
-    map_in_contents: bool,
-    name: Option<Vec<u8>>,
-    real_len: Option<u64>,
-    /// Versions 0.0 and 0.1: offset and length in turn.
-    map: Vec<u64>,
 }
 
 impl<'a> Reader<'a> {
@@ -392,143 +356,6 @@ fn header_path(header: &HeaderRaw) -> Vec<u8> {
     let name = text(&header.name);
     let prefix = if header.magic == USTAR { text(&header.prefix) } else { &[] };
     if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
-}
-
-impl Extended {
-    /// Takes one pax record, whose value is at `place` of the archive.
-    fn set(&mut self, key: &[u8], value: &[u8], place: u64) -> std::result::Result<(), &'static str> {
-        let Ok(key) = std::str::from_utf8(key) else { return Ok(()) };
-        let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
-        let id = || number().and_then(|number| u32::try_from(number).ok()).ok_or("a number is expected here");
-        let size = || number().ok_or("a number is expected here");
-        let date = || parse_date(value).ok_or("a date is expected here");
-        match key {
-            "path" => self.path = Some(value.to_vec()),
-            "linkpath" => self.link = Some(value.to_vec()),
-            "size" => self.len = Some(size()?),
-            "uid" => self.uid = Some(id()?),
-            "gid" => self.gid = Some(id()?),
-            "mtime" => self.modified = Some(date()?),
-            "atime" => self.accessed = Some(date()?),
-            "ctime" => self.changed = Some(date()?),
-            CREATION_TIME => self.created = Some(date()?),
-            FILE_FLAGS => self.flags = parse_flags(value),
-            "GNU.sparse.major"
-            | "GNU.sparse.size"
-            | "GNU.sparse.map"
-            | "GNU.sparse.realsize"
-            | "GNU.sparse.name"
-            | "GNU.sparse.offset"
-            | "GNU.sparse.numbytes" => self.sparse.set(key, value, size)?,
-            _ => self.set_xattr(key, value, place)?,
-        }
-        Ok(())
-    }
-
-    fn set_xattr(&mut self, key: &str, value: &[u8], place: u64) -> std::result::Result<(), &'static str> {
-        if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
-            // GNU tar's way of getting a `=` into a key.
-            let name = name.replace("%3D", "=").replace("%25", "%");
-            let value = match value.len() {
-                0..=MOST_IN_HAND => Value::Bytes(value.to_vec()),
-                len => Value::At(place, len as u64),
-            };
-            self.put_xattr(name, value);
-        } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
-            let name = decode_percent(name).ok_or("a name in percent signs is expected here")?;
-            let value = decode_base64(value).ok_or("base 64 is expected here")?;
-            // libarchive writes both ways side by side.
-            if self.xattrs.iter().all(|(known, _)| *known != name) {
-                self.put_xattr(name, Value::Bytes(value));
-            }
-        }
-        Ok(())
-    }
-
-    fn put_xattr(&mut self, name: String, value: Value) {
-        self.xattrs.retain(|(known, _)| *known != name);
-        self.xattrs.push((name, value));
-    }
-}
-
-impl PaxSparse {
-    fn set(
-        &mut self,
-        key: &str,
-        value: &[u8],
-        size: impl Fn() -> std::result::Result<u64, &'static str>,
-    ) -> std::result::Result<(), &'static str> {
-        self.is_sparse = true;
-        match key {
-            "GNU.sparse.major" => self.map_in_contents = size()? == 1,
-            "GNU.sparse.size" | "GNU.sparse.realsize" => self.real_len = Some(size()?),
-            "GNU.sparse.name" => self.name = Some(value.to_vec()),
-            "GNU.sparse.map" => {
-                let numbers = value.split(|byte| *byte == b',').filter(|digits| !digits.is_empty());
-                let numbers = numbers.map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-                self.map = numbers.collect::<Option<_>>().ok_or("a list of numbers is expected here")?;
-            }
-            _ => self.map.push(size()?),
-        }
-        Ok(())
-    }
-}
-
-/// Seconds with a fraction, perhaps negative.
-fn parse_date(value: &[u8]) -> Option<Timestamp> {
-    let text = std::str::from_utf8(value).ok()?;
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let seconds: i64 = whole.parse().ok()?;
-    let digits = fraction.get(..fraction.len().min(9))?;
-    let nanos: u32 = if digits.is_empty() { 0 } else { format!("{digits:0<9}").parse().ok()? };
-    // Half a second before the epoch is -0.5: whole seconds and nanoseconds forward from there.
-    if whole.starts_with('-') && nanos > 0 {
-        return Some(Timestamp { seconds: seconds.checked_sub(1)?, nanos: 1_000_000_000 - nanos });
-    }
-    Some(Timestamp { seconds, nanos })
-}
-
-fn parse_flags(value: &[u8]) -> u32 {
-    let names = value.split(|byte| *byte == b',');
-    let known = |name: &[u8]| FLAG_NAMES.iter().find(|(known, _)| known.as_bytes() == name).map_or(0, |(_, flag)| *flag);
-    names.fold(0, |flags, name| flags | known(name))
-}
-
-fn decode_percent(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        if first == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(first);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for &digit in text.iter().take_while(|digit| **digit != b'=') {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        (bits, count) = (bits << 6 | u32::from(value), count + 6);
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 /// Refuses a file that does not begin as an archive does.

@@ -1,0 +1,185 @@
+//! The walk through a folder of the host: several threads list folders until there are no more.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use rustix::fs::FileType;
+
+use super::folder::{FolderOptions, LAYER};
+use super::look::{Found, Place, What, failed, look, xattrs_of};
+use crate::fs::source::Stream;
+use crate::platform::nodes::{self, Node};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// More threads do not help: the kernel's folder locks are the limit.
+const MOST_THREADS: usize = 4;
+
+/// Everything below a folder.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) root: Arc<Place>,
+    pub(super) root_node: Node,
+    pub(super) root_xattrs: Vec<(Box<str>, Stream)>,
+    /// By the numbers that [`What::Folder`] has: 0 is the root. Entries are in the order of their names.
+    pub(super) folders: Vec<Vec<Found>>,
+}
+
+/// Lists everything below `path`.
+pub(super) fn walk(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> Result<Listing> {
+    let walk = Walk::begin(path, options, progress)?;
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| walk.work());
+        }
+        walk.work();
+    });
+    walk.finish()
+}
+
+/// A folder that waits to be listed.
+#[derive(Debug)]
+struct Job {
+    number: usize,
+    parent: Arc<Place>,
+    name: Box<str>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Vec<Job>,
+    /// Threads that list a folder now and may yet find more.
+    busy: usize,
+    /// By folder number; empty until listed.
+    listed: Vec<Vec<Found>>,
+    failure: Option<Error>,
+}
+
+struct Walk<'a> {
+    root: Arc<Place>,
+    root_node: Node,
+    root_xattrs: Vec<(Box<str>, Stream)>,
+    /// Folder (device and inode) and name.
+    leave_out: Vec<((u64, u64), CString)>,
+    progress: &'a dyn Progress,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+}
+
+impl<'a> Walk<'a> {
+    fn begin(path: &Path, options: &FolderOptions, progress: &'a dyn Progress) -> Result<Self> {
+        let fail = |error: std::io::Error| Error::io(LAYER, "open", error).in_file(path);
+        let fd = OwnedFd::from(std::fs::File::open(path).map_err(fail)?);
+        let root_node = nodes::node_of(&fd).map_err(fail)?;
+        if root_node.kind != FileType::Directory {
+            return Err(Error::new(Kind::Invalid, LAYER, "is no folder").in_file(path));
+        }
+        let root_xattrs = xattrs_of(&fd).map_err(|error| error.in_file(path))?;
+        let root = Arc::new(Place { parent: None, name: path.to_string_lossy().into(), fd });
+        let leave_out = options.leave_out.iter().filter_map(|path| place_of(path)).collect();
+        let shared = Shared { listed: vec![Vec::new()], ..Shared::default() };
+        let walk =
+            Self { root, root_node, root_xattrs, leave_out, progress, shared: Mutex::new(shared), changed: Condvar::new() };
+        let found = walk.list(&walk.root)?;
+        walk.file(0, &walk.root, found);
+        Ok(walk)
+    }
+
+    /// Lists waiting folders until none waits and nobody may find another.
+    fn work(&self) {
+        while let Some(job) = self.take() {
+            let number = job.number;
+            let result = self.enter(job);
+            match result {
+                Ok((place, found)) => self.file(number, &place, found),
+                Err(error) => {
+                    self.shared().failure.get_or_insert(error);
+                }
+            }
+            self.shared().busy -= 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn take(&self) -> Option<Job> {
+        let mut shared = self.shared();
+        loop {
+            if shared.failure.is_some() {
+                return None;
+            }
+            if let Some(job) = shared.waiting.pop() {
+                shared.busy += 1;
+                return Some(job);
+            }
+            if shared.busy == 0 {
+                return None;
+            }
+            shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn enter(&self, job: Job) -> Result<(Arc<Place>, Vec<Found>)> {
+        self.progress.check()?;
+        let fd = nodes::open_folder(&job.parent.fd, &job.name)
+            .map_err(|error| failed("open folder", error, &job.parent, &job.name))?;
+        let place = Arc::new(Place { parent: Some(job.parent), name: job.name, fd });
+        let found = self.list(&place)?;
+        Ok((place, found))
+    }
+
+    /// Puts what was found in folder `number` in its place, and its folders in line.
+    fn file(&self, number: usize, place: &Arc<Place>, mut found: Vec<Found>) {
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.progress.advance(found.len() as u64);
+        let mut shared = self.shared();
+        for entry in &mut found {
+            if let What::Folder { number } = &mut entry.what {
+                *number = shared.listed.len();
+                shared.listed.push(Vec::new());
+                shared.waiting.push(Job { number: *number, parent: place.clone(), name: entry.name.clone() });
+            }
+        }
+        shared.listed[number] = found;
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    fn list(&self, place: &Place) -> Result<Vec<Found>> {
+        let fail = |error: rustix::io::Errno| Error::io(LAYER, "list folder", error).in_file(place.path());
+        let here = nodes::node_of(&place.fd).map_err(|error| Error::io(LAYER, "look at", error).in_file(place.path()))?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&place.fd).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name();
+            let left_out = || self.leave_out.iter().any(|(folder, left_out)| *folder == here.identity && **left_out == *name);
+            if !nodes::is_dots(name) && !left_out() {
+                found.push(look(place, name, entry.file_type())?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn finish(self) -> Result<Listing> {
+        let Self { root, root_node, root_xattrs, shared, .. } = self;
+        let Shared { listed, failure, .. } = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(Listing { root, root_node, root_xattrs, folders: listed }),
+        }
+    }
+
+    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The folder (device and inode) and name of something that may not exist.
+fn place_of(path: &Path) -> Option<((u64, u64), CString)> {
+    let name = nodes::c_name(path.file_name()?.as_encoded_bytes()).ok()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = std::fs::File::open(parent).ok()?;
+    Some((nodes::node_of(folder).ok()?.identity, name))
+}
