@@ -6,6 +6,7 @@
 mod folder;
 mod host_node;
 mod tar;
+mod walk;
 
 use std::sync::{Mutex, PoisonError};
 

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::host_node::BUFFER;
 use super::{Exported, LAYER, about, is_fatal};
 use crate::device::BlockDevice;
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
+use crate::ops::tar::LAYER as ARCHIVE;
 use crate::ops::tar::write::{NewKind, NewMember, Writer};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -37,6 +39,11 @@ pub fn to_tar(fs: &dyn FileSystem, path: &str, out: &mut dyn Write, progress: &d
     }
     archive.writer.finish()?;
     Ok(archive.report)
+}
+
+/// Whether nothing more can be written.
+fn ends(error: &Error) -> bool {
+    is_fatal(error) || error.layer() == ARCHIVE
 }
 
 struct Archive<'a> {
@@ -97,15 +104,8 @@ impl Archive<'_> {
 
     /// Writes what is in a folder, but for the folders in it, which are put ahead.
     fn contents(&mut self, folder: Ahead, ahead: &mut Vec<Ahead>) -> Result<()> {
-        let entries = match self.fs.entries(folder.attributes.id) {
-            Ok(entries) => entries,
-            Err(error) => {
-                self.report.problem(about(error, &folder.path, ""));
-                return Ok(());
-            }
-        };
-        let first = ahead.len();
-        for Entry { name, attributes } in entries {
+        let (fs, first) = (self.fs, ahead.len());
+        let listed = fs.list(folder.attributes.id, &mut |Entry { name, attributes }| {
             let (path, name) = (format!("{}/{name}", folder.path), format!("{}/{name}", folder.name));
             if attributes.kind != FileKind::Folder {
                 self.put(&name, &path, &attributes)?;
@@ -116,6 +116,13 @@ impl Archive<'_> {
                 let above = Arc::new(Above { id: attributes.id, above: Some(folder.above.clone()) });
                 ahead.push(Ahead { attributes, path, name, above });
             }
+            Ok(ControlFlow::Continue(()))
+        });
+        match listed {
+            Ok(()) => {}
+            Err(error) if ends(&error) => return Err(error),
+            // What was listed before counts.
+            Err(error) => self.report.problem(about(error, &folder.path, "")),
         }
         ahead[first..].reverse();
         Ok(())
@@ -126,7 +133,7 @@ impl Archive<'_> {
         self.progress.check()?;
         match self.write(name, attributes) {
             Ok(()) => Ok(true),
-            Err(error) if is_fatal(&error) || error.layer() == "tar archive" => Err(error),
+            Err(error) if ends(&error) => Err(error),
             Err(error) => {
                 self.report.problem(about(error, path, ""));
                 Ok(false)

@@ -10,7 +10,8 @@ mod pax;
 pub(super) mod read;
 pub(super) mod write;
 
-const LAYER: &str = "tar archive";
+/// The layer of the errors from here.
+pub(super) const LAYER: &str = "tar archive";
 
 /// How extended attributes are called in pax headers: the host's name follows.
 const SCHILY_XATTR: &str = "SCHILY.xattr.";

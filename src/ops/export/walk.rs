@@ -1,0 +1,218 @@
+//! The one thread that knows where everything is: it walks the volume, makes the folders, and remembers what has to wait
+//! for the others.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
+
+use super::folder::{BATCH, Batch, Shared};
+use super::host_node::{check_name, failed};
+use super::{Exported, LAYER, about, is_fatal};
+use crate::fs::{Attributes, Entry, FileKind, NodeId};
+use crate::ops::folders::{Family, Folders};
+use crate::{Error, Kind, Result};
+
+/// A folder of the host that was made, or was there.
+#[derive(Debug)]
+struct MadeFolder {
+    parent: u32,
+    name: Box<str>,
+    attributes: Attributes,
+    /// In the volume.
+    path: Arc<str>,
+    /// Its attributes are ours to set.
+    ours: bool,
+}
+
+#[derive(Debug)]
+struct Made(Vec<MadeFolder>);
+
+impl Family for Made {
+    fn place(&self, number: u32) -> (u32, &str) {
+        let folder = &self.0[number as usize];
+        (folder.parent, &folder.name)
+    }
+}
+
+/// The name of a file that may have more names: its folder's number, and the name there.
+type Name = (u32, Box<str>);
+
+/// The thread that knows where everything is.
+pub(super) struct Walk<'a, 'b> {
+    shared: &'a Shared<'b>,
+    open: Folders,
+    folders: Made,
+    /// The first name of each file with hard links.
+    first_names: HashMap<NodeId, Name>,
+    /// First name and further name.
+    links: Vec<(Name, Name)>,
+}
+
+impl<'a, 'b> Walk<'a, 'b> {
+    /// A walk that begins at `top`, which is at `path` of the volume and goes to `target`; that was `made` just now, or
+    /// was there.
+    pub(super) fn new(shared: &'a Shared<'b>, path: &str, top: Attributes, target: OwnedFd, made: bool) -> Self {
+        let ours = made && top.kind == FileKind::Folder;
+        let top = MadeFolder { parent: 0, name: Box::default(), attributes: top, path: path.into(), ours };
+        let (open, folders) = (Folders::below(target), Made(vec![top]));
+        Self { shared, open, folders, first_names: HashMap::new(), links: Vec::new() }
+    }
+
+    pub(super) fn single(&mut self, path: &str, name: Option<&str>, attributes: Attributes) -> Result<()> {
+        let (folder, own_name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let name = name.unwrap_or(own_name);
+        let batch = Batch {
+            folder: self.open.open(0, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?,
+            path: folder.into(),
+            entries: vec![Entry { name: name.to_owned(), attributes }],
+        };
+        self.shared.push(batch, &mut Vec::new());
+        Ok(())
+    }
+
+    /// Makes all folders below the one with the number 0, and puts what is in them in line.
+    pub(super) fn walk(&mut self, top: NodeId) -> Result<()> {
+        let mut buffer = Vec::new();
+        let mut ahead = vec![(0, top)];
+        while let Some((number, id)) = ahead.pop() {
+            if self.shared.failed() {
+                return Ok(());
+            }
+            let first = ahead.len();
+            match self.enter(number, id, &mut ahead, &mut buffer) {
+                Ok(()) => {}
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) => self.problem(about(error, &self.folders.0[number as usize].path, "")),
+            }
+            ahead[first..].reverse();
+        }
+        Ok(())
+    }
+
+    /// Makes the folders in folder `number`, tells them to `ahead`, and puts the rest of its entries in line. If listing
+    /// fails half-way, what was listed before counts.
+    fn enter(&mut self, number: u32, id: NodeId, ahead: &mut Vec<(u32, NodeId)>, buffer: &mut Vec<u8>) -> Result<()> {
+        let here = self.open.open(number, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?;
+        let path = self.folders.0[number as usize].path.clone();
+        let shared = self.shared;
+        let mut batch = Vec::new();
+        let listed = shared.maker.fs.list(id, &mut |entry| {
+            shared.maker.progress.check()?;
+            if entry.attributes.kind == FileKind::Folder {
+                let (name, id) = (entry.name.clone(), entry.attributes.id);
+                match self.make_folder(number, &here, entry) {
+                    Ok(made) => ahead.push((made, id)),
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(error) => self.problem(about(error, &path, &name)),
+                }
+            } else if !self.is_further_name(number, &entry) {
+                batch.push(entry);
+            }
+            if batch.len() == BATCH {
+                let entries = std::mem::take(&mut batch);
+                shared.push(Batch { folder: here.clone(), path: path.clone(), entries }, buffer);
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        if !batch.is_empty() {
+            shared.push(Batch { folder: here, path, entries: batch }, buffer);
+        }
+        listed
+    }
+
+    fn make_folder(&mut self, parent: u32, here: &OwnedFd, entry: Entry) -> Result<u32> {
+        let Entry { name, attributes } = entry;
+        check_name(&name)?;
+        self.check_ancestors(parent, attributes.id)?;
+        let number = u32::try_from(self.folders.0.len()).map_err(|_| Error::new(Kind::Limit, LAYER, "too many folders"))?;
+        let ours = match rustix::fs::mkdirat(here, &*name, Mode::RWXU) {
+            Ok(()) => true,
+            // What is there must be a folder: opening it tells, and follows no link.
+            Err(Errno::EXIST) => self.shared.maker.overwrite,
+            Err(errno) => return Err(failed("create folder")(errno)),
+        };
+        let path = format!("{}/{name}", self.folders.0[parent as usize].path.trim_end_matches('/')).into();
+        self.folders.0.push(MadeFolder { parent, name: name.into(), attributes, path, ours });
+        Ok(number)
+    }
+
+    /// Refuses a folder that contains itself, which hard links to folders could bring about on a damaged volume.
+    fn check_ancestors(&self, mut folder: u32, id: NodeId) -> Result<()> {
+        loop {
+            let above = &self.folders.0[folder as usize];
+            if above.attributes.id == id {
+                return Err(Error::new(Kind::Corrupt, LAYER, "the folder contains itself"));
+            }
+            if folder == 0 {
+                return Ok(());
+            }
+            folder = above.parent;
+        }
+    }
+
+    /// Whether `entry` is one more name of a file that has been met; it becomes a link later.
+    fn is_further_name(&mut self, folder: u32, entry: &Entry) -> bool {
+        if entry.attributes.links < 2 {
+            return false;
+        }
+        let here = (folder, Box::from(&*entry.name));
+        match self.first_names.get(&entry.attributes.id) {
+            Some(first) => {
+                self.links.push((first.clone(), here));
+                true
+            }
+            None => {
+                self.first_names.insert(entry.attributes.id, here);
+                false
+            }
+        }
+    }
+
+    /// Hard links, then what folders have.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        for (first, further) in std::mem::take(&mut self.links) {
+            match self.link(&first, &further) {
+                Ok(()) => self.shared.report.add(Exported { files: 1, ..Exported::default() }),
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) => self.problem(about(error, &self.folders.0[further.0 as usize].path, &further.1)),
+            }
+        }
+        for number in (0..self.folders.0.len() as u32).rev() {
+            let folder = &self.folders.0[number as usize];
+            let path = folder.path.clone();
+            match self.finish_folder(number, folder) {
+                Ok(()) => self.shared.report.add(Exported { folders: u64::from(number != 0), ..Exported::default() }),
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) => self.problem(about(error, &path, "")),
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&self, first: &Name, further: &Name) -> Result<()> {
+        check_name(&further.1)?;
+        let open = |name: &Name| self.open.open(name.0, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error));
+        let (from, to) = (open(first)?, open(further)?);
+        let link = || rustix::fs::linkat(&from, &*first.1, &to, &*further.1, AtFlags::empty());
+        self.shared.maker.create(to.as_fd(), &further.1, link)
+    }
+
+    fn finish_folder(&self, number: u32, folder: &MadeFolder) -> Result<()> {
+        if !folder.ours {
+            return Ok(());
+        }
+        let open = self.open.open(number, &self.folders).map_err(|error| Error::io(LAYER, "open folder", error))?;
+        let problem = &mut |error: Error| self.problem(about(error, &folder.path, ""));
+        self.shared.maker.finish(open.as_fd(), &folder.attributes, problem)
+    }
+
+    fn problem(&self, error: Error) {
+        let mut report = Exported::default();
+        report.problem(error);
+        self.shared.report.add(report);
+    }
+}
