@@ -9,6 +9,7 @@ mod hfsplus;
 mod partition;
 mod tar;
 mod text;
+mod udif;
 
 pub use bundle::{bundle_model, info_plist};
 pub use crypt::crypt_header;
@@ -16,6 +17,7 @@ pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use partition::partition_map;
 pub use tar::tar_import;
 pub use text::{address, size};
+pub use udif::{codec, udif};
 
 use crate::device::Memory;
 
@@ -39,6 +41,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
+    Target { name: "udif", run: udif, seeds: udif::udif_seeds },
+    Target { name: "codec", run: codec, seeds: udif::codec_seeds },
     Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
     Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
 ];

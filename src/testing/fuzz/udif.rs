@@ -1,0 +1,138 @@
+//! Compressed images and the streams in them.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use crate::codec::Codec;
+use crate::container::udif::Udif;
+use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::progress::Silent;
+
+/// More runs than this of one image are not read, nor are sums of longer disks computed.
+const MOST_RUNS: usize = 20;
+const MOST_SUMMED: u64 = 4 << 20;
+
+const CODECS: [Codec; 5] = [Codec::Adc, Codec::Zlib, Codec::Bzip2, Codec::Lzfse, Codec::Lzma];
+
+/// An input is a codec, how many bytes are to come out (16 bits), and a stream. It decodes to just so many bytes or is
+/// refused, and the same every time: what was in the room before makes no difference.
+pub fn codec(input: &[u8]) {
+    let Some((&[codec, low, high], packed)) = input.split_first_chunk() else { return };
+    let codec = CODECS[usize::from(codec) % CODECS.len()];
+    let len = usize::from(u16::from_le_bytes([low, high]));
+    let (mut one, mut other) = (vec![0; len], vec![0xff; len]);
+    let decoded = codec.decode(packed, &mut one).is_ok();
+    assert_eq!(decoded, codec.decode(packed, &mut other).is_ok());
+    assert!(!decoded || one == other, "{codec:?} left a part of its room as it was");
+}
+
+/// An input is a compressed image. It is refused, or a disk of whole sectors whose runs are within it and, as far as they
+/// decode, read the same at once and in pieces.
+pub fn udif(input: &[u8]) {
+    let Ok(image) = Udif::open(Arc::new(Memory::read_only(input))) else { return };
+    let len = image.info().len;
+    assert!(len.is_multiple_of(512));
+    for extent in image.extents(0..len).take(MOST_RUNS) {
+        let Ok((range, _)) = extent else { return };
+        let piece = (range.end - range.start).min(4096);
+        let start = image.read_vec(range.start, piece as usize).ok();
+        let last = image.read_vec(range.end - piece, piece as usize).ok();
+        let halves = [range.start, range.start + piece / 2].map(|at| image.read_vec(at, (piece / 2) as usize).ok());
+        if let (Some(start), [Some(first), Some(second)]) = (start, halves) {
+            assert!(start.starts_with(&[first, second].concat()));
+            assert!(last.is_some() || range.end - range.start > piece);
+        }
+    }
+    if len <= MOST_SUMMED {
+        let _ = image.verify(&Silent);
+    }
+}
+
+/// Text that compresses, but not to nothing.
+fn plain() -> Vec<u8> {
+    (0..400_u32).flat_map(|n| format!("line {n} of {}; ", n * n % 97).into_bytes()).take(4096).collect()
+}
+
+fn packed(codec: Codec) -> Vec<u8> {
+    let plain = plain();
+    let mut packed = Vec::new();
+    let done = match codec {
+        // Runs of up to 128 bytes as they are.
+        Codec::Adc => {
+            packed = plain.chunks(128).flat_map(|run| [&[0x7f + run.len() as u8][..], run].concat()).collect();
+            Ok(())
+        }
+        Codec::Zlib => flate2::write::ZlibEncoder::new(&mut packed, flate2::Compression::default()).write_all(&plain),
+        Codec::Bzip2 => bzip2::write::BzEncoder::new(&mut packed, bzip2::Compression::best()).write_all(&plain),
+        Codec::Lzfse => lzfse_rust::encode_bytes(&plain, &mut packed).map(drop).map_err(std::io::Error::other),
+        Codec::Lzma => {
+            let options = lzma_rust2::XzOptions::with_preset(1);
+            let stream = lzma_rust2::XzWriter::new(&mut packed, options);
+            stream.and_then(|mut stream| stream.write_all(&plain).and_then(|()| stream.finish().map(drop)))
+        }
+    };
+    done.expect("memory takes everything");
+    packed
+}
+
+pub(super) fn codec_seeds() -> Vec<Vec<u8>> {
+    let len = (plain().len() as u16).to_le_bytes();
+    (0..).zip(CODECS).map(|(number, codec)| [&[number, len[0], len[1]][..], &packed(codec)].concat()).collect()
+}
+
+pub(super) fn udif_seeds() -> Vec<Vec<u8>> {
+    let kinds = [0x8000_0004_u32, 0x8000_0005, 0x8000_0006, 0x8000_0007, 0x8000_0008];
+    kinds.into_iter().zip(CODECS).map(|(kind, codec)| image(kind, &packed(codec))).collect()
+}
+
+/// An image of 24 sectors: eight packed, eight as they are, eight zeros. Source: docs/formats/udif.md.
+fn image(kind: u32, packed: &[u8]) -> Vec<u8> {
+    let mut fork = packed.to_vec();
+    fork.extend(plain());
+    let stored = packed.len() as u64;
+    let runs = [(kind, 0, stored, 0), (1, stored, 4096, 8), (0, 0, 0, 16)];
+    let mut table = [&b"mish\0\0\0\x01"[..], &be64([0, 24, 0])].concat();
+    table.resize(0xc8, 0);
+    table.extend((runs.len() as u32 + 1).to_be_bytes());
+    for (kind, offset, length, first) in runs {
+        table.extend([kind.to_be_bytes(), [0; 4]].concat());
+        table.extend(be64([first, 8, offset, length]));
+    }
+    table.extend(0xffff_ffff_u32.to_be_bytes());
+    table.extend([&[0; 4][..], &be64([24, 0, 0, 0])].concat());
+    let entry = plist::Dictionary::from_iter([("Data", plist::Value::Data(table)), ("ID", "0".into()), ("Name", "whole".into())]);
+    let forks = plist::Dictionary::from_iter([("blkx", plist::Value::Array(vec![entry.into()]))]);
+    let list = plist::Value::from(plist::Dictionary::from_iter([("resource-fork", plist::Value::from(forks))]));
+    let mut file = fork.clone();
+    list.to_writer_xml(&mut file).expect("memory takes everything");
+    let list_len = file.len() - fork.len();
+    let mut trailer = vec![0; 512];
+    trailer[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
+    trailer[0x20..0x28].copy_from_slice(&(fork.len() as u64).to_be_bytes());
+    trailer[0xd8..0xe8].copy_from_slice(&be64([fork.len() as u64, list_len as u64]));
+    trailer[0x1e8..0x1f4].copy_from_slice(&[&1_u32.to_be_bytes()[..], &be64([24])].concat());
+    file.extend(trailer);
+    file
+}
+
+fn be64<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_good() {
+        for codec in CODECS {
+            let mut room = vec![0; plain().len()];
+            codec.decode(&packed(codec), &mut room).unwrap();
+            assert_eq!(room, plain(), "{codec:?}");
+        }
+        for seed in udif_seeds() {
+            let image = Udif::open(Arc::new(Memory::read_only(seed))).unwrap();
+            assert_eq!(image.read_vec(0, 24 * 512).unwrap(), [plain(), plain(), vec![0; 4096]].concat());
+        }
+    }
+}
