@@ -5,6 +5,7 @@
 
 mod create;
 mod place;
+mod unlock;
 mod volume;
 
 use std::fs;
@@ -16,6 +17,8 @@ use crate::container::Format;
 use crate::container::foreign;
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
+use crate::container::udif::{self, Udif};
+use crate::crypt;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
 use crate::fs::FileSystem;
@@ -24,6 +27,7 @@ use crate::store::{Local, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
 
 pub use create::{CreateOptions, Draft, create};
+pub use unlock::Keys;
 pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
@@ -36,17 +40,19 @@ pub const UNKNOWN: &str = "is no image that is known: it has no container's magi
 const PIECE: usize = 1 << 20;
 
 /// How to open an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenOptions {
+#[derive(Debug, Clone, Copy)]
+pub struct OpenOptions<'a> {
     /// Whether it may be changed. Read-only opens change nothing, not even a lock file.
     pub access: Access,
-    /// Take it for this format, whatever it looks like. `None`: find out.
+    /// Take it for this format, whatever it looks like; where it is encrypted, what is inside. `None`: find out.
     pub image_format: Option<Format>,
+    /// Whom to ask for a passphrase if the image is encrypted. `None`: such an image stays locked.
+    pub keys: Option<&'a dyn Keys>,
 }
 
-impl Default for OpenOptions {
+impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { access: Access::ReadOnly, image_format: None }
+        Self { access: Access::ReadOnly, image_format: None, keys: None }
     }
 }
 
@@ -55,10 +61,14 @@ impl Default for OpenOptions {
 pub enum Layer {
     /// A file of the host.
     File(Arc<LocalFile>),
+    /// Encryption of all that lies above. It is told of locked images too.
+    Crypt(crypt::Description),
     /// A raw image: the file's bytes are the disk.
     Raw(Arc<Raw>),
     /// A sparse bundle: a folder that holds the disk.
     Bundle(Arc<Bundle>),
+    /// A UDIF image: the disk in chunks, mostly compressed.
+    Udif(Arc<Udif>),
     /// The map of the disk.
     Partitions(Map),
     /// What is on the disk, or in its partitions.
@@ -103,7 +113,7 @@ impl Found {
 
 /// Opens layer after layer and keeps them in `layers`.
 fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
-    if let Some(format) = options.image_format.filter(|format| !format.is_supported()) {
+    if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
         return Err(Error::unsupported(LAYER, format!("{} ({format}) is not read yet", format.description())));
     }
     let meta = fs::metadata(path).map_err(|source| match source.kind() {
@@ -140,21 +150,39 @@ fn open_file(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Res
     file.lock(lock)?;
     let file = Arc::new(file);
     layers.push(Layer::File(file.clone()));
-    let format = match options.image_format {
-        Some(Format::Udsb) => return Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
-        Some(format) => format,
+    let file = unlock::unlock(file, options, layers)?;
+    match options.image_format {
+        Some(Format::Udsb) => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
+        Some(format) if format.is_udif() => open_udif(file, options.access, layers),
+        Some(format) => Ok(open_raw(file, format, layers)),
+        None if udif::probe(&*file)? => open_udif(file, options.access, layers),
         None => match foreign::recognise(&*file)? {
-            Some(foreign) => return Err(foreign.refusal()),
-            None => Format::Udrw,
+            Some(foreign) => Err(foreign.refusal()),
+            None => Ok(open_raw(file, Format::Udrw, layers)),
         },
-    };
+    }
+}
+
+fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>) -> Found {
     let raw = Arc::new(Raw::new(file));
     layers.push(Layer::Raw(raw.clone()));
     let warnings = match raw.trailing() {
         0 => Vec::new(),
         odd => vec![format!("the last {odd} bytes make no whole sector and are left out")],
     };
-    Ok(Found { format, warnings, disk: raw })
+    Found { format, warnings, disk: raw }
+}
+
+/// The exact kind follows from the chunks, whichever was named.
+fn open_udif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+    let udif = Arc::new(Udif::open(file)?);
+    let format = udif.format();
+    layers.push(Layer::Udif(udif.clone()));
+    if access == Access::ReadWrite {
+        let message = format!("is a {} ({format}), a format that cannot be changed; a converted copy can", format.description());
+        return Err(Error::new(Kind::ReadOnly, LAYER, message));
+    }
+    Ok(Found { format, warnings: Vec::new(), disk: udif })
 }
 
 /// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
@@ -169,7 +197,7 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
         Err(error) => return Err(error),
     };
     let volumes = volume::find(&found.disk, map.as_ref())?;
-    let needs_proof = found.format != Format::Udsb && !as_told;
+    let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told;
     let proven = !volumes.is_empty() || map.is_some() || !needs_proof || is_blank(&*found.disk)?;
     let cut_off = map.as_ref().filter(|_| volumes.is_empty() && !as_told).and_then(cut_off);
     found.warnings.extend(map.iter().flat_map(|map| &map.problems).map(Error::to_string));
@@ -249,6 +277,22 @@ impl Image {
     pub fn bundle(&self) -> Option<&Bundle> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Bundle(bundle) => Some(&**bundle),
+            _ => None,
+        })
+    }
+
+    /// The UDIF image it is, if it is one.
+    pub fn udif(&self) -> Option<&Udif> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Udif(udif) => Some(&**udif),
+            _ => None,
+        })
+    }
+
+    /// How it is encrypted, if it is.
+    pub fn encryption(&self) -> Option<&crypt::Description> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Crypt(description) => Some(description),
             _ => None,
         })
     }

@@ -109,9 +109,17 @@ fn containers_are_never_taken_for_raw_disks() {
         assert!(error.message().starts_with("is a"), "{error}");
         assert!(open_as(&path, Format::Udrw).is_ok(), "unless told so");
     }
+    // What is read is taken by its magic too, and what follows makes no sense.
     let mut udif = vec![0; 1 << 20];
     udif[(1 << 20) - 512..][..4].copy_from_slice(b"koly");
-    assert!(refused(&scratch.file("e.dmg", &udif)).message().contains("UDIF"));
+    udif[(1 << 20) - 508..][..8].copy_from_slice(&[0, 0, 0, 4, 0, 0, 2, 0]);
+    let mut encrypted = vec![0; 1 << 20];
+    encrypted[..12].copy_from_slice(b"encrcdsa\0\0\0\x02");
+    for (name, bytes, layer) in [("e.dmg", udif, "udif"), ("f.dmg", encrypted, "encr")] {
+        let error = refused(&scratch.file(name, &bytes));
+        assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported), "{error}");
+        assert!(error.layer().contains(layer), "{error}");
+    }
 }
 
 #[test]
@@ -120,7 +128,8 @@ fn formats_that_are_told_must_fit() {
     let (bundle, file) = (scratch.bundle("a.sparsebundle"), scratch.file("b.img", &[0; 512]));
     assert_eq!(open_as(&bundle, Format::Udrw).unwrap_err().kind(), Kind::Invalid);
     assert_eq!(open_as(&file, Format::Udsb).unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(open_as(&file, Format::Udzo).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(open_as(&file, Format::Udzo).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(open_as(&file, Format::Asif).unwrap_err().kind(), Kind::Unsupported);
     assert_eq!(open_as(&file, Format::Udto).unwrap().format(), Format::Udto);
 }
 
@@ -190,7 +199,7 @@ fn a_disk_that_was_cut_short_is_refused() {
 fn what_is_in_use_is_left_alone() {
     let scratch = Scratch::new();
     for path in [scratch.bundle("a.sparsebundle"), scratch.file("b.img", &[0; 1 << 20])] {
-        let writing = OpenOptions { access: Access::ReadWrite, image_format: None };
+        let writing = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
         let held = open::open(&path, &writing).unwrap();
         assert_eq!(open(&path).unwrap_err().kind(), Kind::Conflict);
         drop(held);

@@ -42,7 +42,7 @@ fn what_is_made_opens_and_is_blank() {
         image.disk().write_at(5 * MIB, b"here").unwrap();
         image.disk().flush().unwrap();
         drop(image);
-        let writing = OpenOptions { access: Access::ReadWrite, image_format: Some(format) };
+        let writing = OpenOptions { access: Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() };
         let image = open::open(&path, &writing).unwrap();
         assert_eq!(image.disk().read_vec(5 * MIB - 1, 6).unwrap(), b"\0here\0");
         image.disk().discard(0..8 * MIB, Leave::Zeros).unwrap();
@@ -174,7 +174,7 @@ fn a_bundle_opens_under_any_name() {
         let path = folder.path().join(name);
         fs::rename(&made, &path).unwrap();
         fs::write(path.join("com.apple.TimeMachine.MachineID.plist"), b"opaque").unwrap();
-        let image = open::open(&path, &OpenOptions { access: Access::ReadWrite, image_format: None }).unwrap();
+        let image = open::open(&path, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).unwrap();
         assert_eq!(image.format(), Format::Udsb);
         image.disk().set_len(9 * MIB, Leave::Zeros).unwrap();
         image.disk().set_len(8 * MIB, Leave::Zeros).unwrap();

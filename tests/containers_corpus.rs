@@ -2,56 +2,129 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
-use bandsaw::container::Format;
-use bandsaw::device::BlockDeviceExt;
-use bandsaw::open::{self, Image, OpenOptions};
-use bandsaw::{Kind, Result};
+use bandsaw::Kind;
+use bandsaw::crypt::Secret;
+use bandsaw::device::{Access, BlockDeviceExt};
+use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
+use bandsaw::ops::verify::verify;
+use bandsaw::progress::Silent;
 use common::corpus::{self, sha256};
-
-/// Opens an image of the corpus, unpacked into `scratch` where it is stored compressed. `None`: it cannot be unpacked.
-fn open_image(image: &corpus::Image, scratch: &Path) -> Option<Result<Image>> {
-    let options = OpenOptions::default();
-    if image.location().is_dir() {
-        return Some(open::open(&image.location(), &options));
-    }
-    let path = scratch.join(image.path().replace('/', "-"));
-    fs::write(&path, image.bytes()?).unwrap();
-    Some(open::open(&path, &options))
-}
+use common::opened::{self, KINDS};
 
 fn disk_sum(image: &Image) -> String {
     let disk = image.disk();
     sha256(&disk.read_vec(0, disk.info().len as usize).unwrap())
 }
 
+/// Images of which every byte is summed; a larger one shows nothing more.
+const MOST: u64 = 1 << 30;
+
 #[test]
-fn raw_images_and_bundles_open() {
-    let Some(images) = corpus::images("raw_images_and_bundles_open") else { return };
+fn images_open_and_hold_what_is_known() {
+    let Some(images) = corpus::images("images_open_and_hold_what_is_known") else { return };
     let scratch = tempfile::tempdir().unwrap();
-    let mut opened = 0;
-    for known in images.iter().filter(|image| matches!(image.format(), "raw (UDRW)" | "sparsebundle (UDSB)")) {
-        // A disk without any volume: only a bundle can be that.
-        let image = open_image(known, scratch.path()).unwrap().unwrap_or_else(|error| panic!("{}: {error}", known.path()));
-        let expected = if known.location().is_dir() { Format::Udsb } else { Format::Udrw };
-        assert_eq!(image.format(), expected, "{}", known.path());
+    let mut kinds = BTreeMap::<_, u32>::new();
+    for known in images.iter().filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some()) {
+        let image = opened::open(known, scratch.path()).unwrap().unwrap_or_else(|error| panic!("{}: {error}", known.path()));
+        let udif = known.entry()["udif"]["format"].as_str();
+        let expected = udif.unwrap_or(if known.location().is_dir() { "UDSB" } else { "UDRW" });
+        assert_eq!(image.format().code(), expected, "{}", known.path());
+        assert_eq!(image.encryption().is_some(), known.format().starts_with("encrypted"), "{}", known.path());
         assert_eq!(Some(image.disk().info().len), known.number("media_size"), "{}", known.path());
-        assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"), "{}", known.path());
+        if image.disk().info().len < MOST {
+            assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"), "{}", known.path());
+        }
         check_volumes(&image, known);
-        opened += 1;
+        *kinds.entry(known.format()).or_default() += 1;
     }
-    assert!(opened >= 24, "{opened} images");
+    assert_eq!(kinds.len(), KINDS.len(), "{kinds:?}");
+    assert!(kinds.values().sum::<u32>() >= 65, "{kinds:?}");
+}
+
+#[test]
+fn stored_sums_are_verified_where_there_are_any() {
+    let Some(images) = corpus::images("stored_sums_are_verified_where_there_are_any") else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    for known in images.iter().filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some()) {
+        let image = opened::open(known, scratch.path()).unwrap().unwrap();
+        match verify(&image, &Silent) {
+            Ok(verdicts) => assert!(verdicts.iter().all(|verdict| verdict.agrees() != Some(false)), "{}", known.path()),
+            Err(error) => {
+                assert!(error.kind() == Kind::Unsupported && !image.format().is_udif(), "{error}");
+                assert!(error.message().contains("no checksums"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_the_passphrase_an_image_tells_how_it_is_locked() {
+    let name = "without_the_passphrase_an_image_tells_how_it_is_locked";
+    let scratch = tempfile::tempdir().unwrap();
+    for (path, version) in [("encrypted/john-RO-openwall.dmg", 2), ("encrypted/john-v1-aes128.dmg", 1)] {
+        let Some(known) = corpus::image(name, path) else { return };
+        let path = opened::place(&known, scratch.path()).unwrap();
+        let (layers, error) = open::trace(&path, &OpenOptions::default());
+        let error = error.unwrap();
+        assert_eq!(error.kind(), Kind::WrongKey);
+        assert!(error.to_string().contains("a passphrase is needed"), "{error}");
+        let [Layer::File(_), Layer::Crypt(description)] = &layers[..] else { panic!("{layers:?}") };
+        assert_eq!((description.version, &description.passphrases[..]), (version, &[1000][..]));
+        let wrong = Secret::new(b"not it".to_vec());
+        let error = open::open(&path, &OpenOptions { keys: Some(&wrong), ..OpenOptions::default() }).unwrap_err();
+        assert_eq!(error.kind(), Kind::WrongKey);
+        assert!(error.to_string().contains("wrong") && error.file().is_some(), "{error}");
+    }
+}
+
+#[test]
+fn encrypted_images_are_changed_in_place() {
+    let name = "encrypted_images_are_changed_in_place";
+    let Some(known) = corpus::image(name, "encrypted/john-v2-aes256.dmg") else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("copy.dmg");
+    fs::write(&path, known.bytes().unwrap()).unwrap();
+    let secret = Secret::new(b"vilefault".to_vec());
+    let options = OpenOptions { access: Access::ReadWrite, keys: Some(&secret), ..OpenOptions::default() };
+    let image = open::open(&path, &options).unwrap();
+    image.disk().write_at(50_001, b"written here").unwrap();
+    image.disk().flush().unwrap();
+    drop(image);
+    let image = open::open(&path, &options).unwrap();
+    assert_eq!(image.disk().read_vec(50_001, 12).unwrap(), b"written here");
+    let cipher = fs::read(&path).unwrap();
+    assert!(!cipher.windows(12).any(|bytes| bytes == b"written here"), "nothing is stored in plain");
+}
+
+#[test]
+fn what_is_only_read_is_not_opened_for_writing() {
+    let name = "what_is_only_read_is_not_opened_for_writing";
+    let scratch = tempfile::tempdir().unwrap();
+    for (path, word) in [("udif/keramics-hfsplus-zlib.dmg", "UDZO"), ("encrypted/john-v1-aes128.dmg", "version 1")] {
+        let Some(known) = corpus::image(name, path) else { return };
+        let path = scratch.path().join("copy.dmg");
+        fs::write(&path, known.bytes().unwrap()).unwrap();
+        let secret = Secret::new(b"vilefault".to_vec());
+        let options = OpenOptions { access: Access::ReadWrite, keys: Some(&secret), ..OpenOptions::default() };
+        let error = open::open(&path, &options).unwrap_err();
+        assert_eq!(error.kind(), Kind::ReadOnly, "{error}");
+        assert!(error.message().contains(word), "{error}");
+        assert!(fs::read(&path).unwrap() == known.bytes().unwrap());
+    }
 }
 
 /// What is told of partitions and volumes is what the manifest says.
 fn check_volumes(image: &Image, known: &corpus::Image) {
     let scheme = image.partitions().map_or("none".to_owned(), |map| map.scheme.to_string());
     assert_eq!(Some(scheme.as_str()), known.text("partition_scheme"), "{}", known.path());
-    let told: Vec<_> = image.volumes().iter().map(|volume| (volume.range.start, volume.format.name())).collect();
+    // The manifest passes over NTFS.
+    let listed = image.volumes().iter().filter(|volume| volume.format != VolumeFormat::Ntfs);
+    let told: Vec<_> = listed.map(|volume| (volume.range.start, volume.format.name())).collect();
     let expected: Vec<_> = known.file_systems().into_iter().map(|found| (found.offset, found.kind)).collect();
-    let expected: Vec<_> = expected.iter().map(|(at, kind)| (*at, if kind == "HFS-standard" { "HFS" } else { kind })).collect();
+    let expected: Vec<_> = expected.iter().map(|(at, kind)| (*at, as_told(kind))).collect();
     assert_eq!(told, expected, "{}", known.path());
     for volume in image.volumes() {
         match volume.open() {
@@ -61,31 +134,38 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
     }
 }
 
+/// The manifest's names of file systems as the library says them.
+fn as_told(kind: &str) -> &str {
+    match kind {
+        "HFS-standard" => "HFS",
+        "FAT12" | "FAT16" | "FAT32" => "FAT",
+        other => other,
+    }
+}
+
 #[test]
 fn everything_else_is_refused_by_name() {
     let Some(images) = corpus::images("everything_else_is_refused_by_name") else { return };
     let scratch = tempfile::tempdir().unwrap();
     let mut refused = 0;
     for known in &images {
-        let part = ["udif/", "asif/", "sparseimage/", "encrypted/"].iter().find(|part| known.path().starts_with(**part));
-        let Some(part) = part else { continue };
+        let name = match known.format() {
+            "ASIF" => "ASIF",
+            "sparseimage (UDSP)" | "encrypted sparseimage (UDSP)" => "UDSP",
+            "encrypted sparsebundle (UDSB)" => "encrypted",
+            _ => continue,
+        };
         if known.number("image_size").is_some_and(|size| size > 16 << 20) {
             continue; // takes long to unpack, and shows nothing more
         }
-        let Some(outcome) = open_image(known, scratch.path()) else { continue };
+        let Some(outcome) = opened::open(known, scratch.path()) else { continue };
         let error = outcome.err().unwrap_or_else(|| panic!("{} opened", known.path()));
         assert_eq!(error.kind(), Kind::Unsupported, "{}: {error}", known.path());
-        let name = match *part {
-            "udif/" => "UDIF",
-            "asif/" => "ASIF",
-            "sparseimage/" => "UDSP",
-            _ => "encrypted",
-        };
         assert!(error.message().contains(name), "{}: {error}", known.path());
         assert!(error.file().is_some(), "{}: {error}", known.path());
         refused += 1;
     }
-    assert!(refused > 20, "{refused} images");
+    assert!(refused >= 5, "{refused} images");
 }
 
 #[test]
@@ -93,7 +173,7 @@ fn damaged_images_give_one_clear_error_or_what_is_there() {
     let Some(images) = corpus::images("damaged_images_give_one_clear_error_or_what_is_there") else { return };
     let scratch = tempfile::tempdir().unwrap();
     for known in images.iter().filter(|image| image.path().starts_with("corrupt/")) {
-        let outcome = open_image(known, scratch.path()).unwrap();
+        let outcome = opened::open(known, scratch.path()).unwrap();
         match known.path() {
             "corrupt/threez-empty.sparsebundle" => {
                 let disk = outcome.unwrap().disk().clone();
@@ -103,7 +183,7 @@ fn damaged_images_give_one_clear_error_or_what_is_there() {
             "corrupt/dissect-apfs-corrupt.bin.gz" => assert_eq!(outcome.unwrap().volumes()[0].format.name(), "APFS"),
             path => {
                 let error = outcome.err().unwrap_or_else(|| panic!("{path} opened"));
-                assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+                assert!(matches!(error.kind(), Kind::Unsupported | Kind::Corrupt), "{error}");
                 assert!(error.file().is_some(), "{error}");
             }
         }

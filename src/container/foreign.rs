@@ -5,7 +5,7 @@ use crate::{Error, Result};
 
 /// Bytes at the front of a file that [`recognise`] looks at.
 const HEAD: usize = 512;
-/// Bytes of a trailer: UDIF and Virtual PC keep theirs in the last sector.
+/// Bytes of a trailer: Virtual PC keeps its own in the last sector.
 const TAIL: usize = 512;
 
 /// A file told by its magic that is no plain disk.
@@ -35,13 +35,10 @@ enum Place {
 use Place::{Head, Tail};
 
 /// Apple's own.
-const APPLE: [(Place, &[u8], &str); 8] = [
-    (Tail(512), b"koly", "a compressed or read-only disk image (UDIF)"),
+const APPLE: [(Place, &[u8], &str); 5] = [
     (Head(0), b"koly", "a disk image (UDIF) with its header in front"),
     (Head(0), b"sprs", "a sparse image (UDSP)"),
     (Head(0), b"shdw", "an Apple sparse image (ASIF)"),
-    (Head(0), b"encrcdsa", "an encrypted disk image (encrcdsa)"),
-    (Tail(8), b"cdsaencr", "an encrypted disk image (cdsaencr, version 1)"),
     (Head(0), b"AEA1", "an Apple encrypted archive"),
     (Head(0), b"pbzx", "an Apple pbzx archive"),
 ];
@@ -116,7 +113,5 @@ mod tests {
         for len in [0, 1, 7, 8, 511, 512, 513, 4096] {
             assert_eq!(recognise(&Memory::zeros(len)).unwrap(), None);
         }
-        let v1 = Memory::from([&[1; 16][..], b"cdsaencr"].concat());
-        assert_eq!(recognise(&v1).unwrap().unwrap().name, "an encrypted disk image (cdsaencr, version 1)");
     }
 }

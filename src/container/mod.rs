@@ -1,7 +1,7 @@
 //! Formats that hold a disk.
 //!
-//! A container is a device over stored bytes: [`raw`] over one file, [`sparsebundle`] over a folder. What is not built
-//! yet, or is not ours, is told apart by its magic ([`foreign`]) and refused by name, so that it is never taken for a
+//! A container is a device over stored bytes: [`raw`] and [`udif`] over one file, [`sparsebundle`] over a folder. What is
+//! not built yet, or is not ours, is told apart by its magic ([`foreign`]) and refused by name, so that it is never taken for a
 //! raw disk.
 
 pub mod foreign;
@@ -96,9 +96,19 @@ impl Format {
         }
     }
 
-    /// Whether this version reads and writes it.
-    pub const fn is_supported(self) -> bool {
+    /// Whether this version reads it.
+    pub const fn can_read(self) -> bool {
+        self.can_write() || self.is_udif()
+    }
+
+    /// Whether this version makes it.
+    pub const fn can_write(self) -> bool {
         matches!(self, Self::Udrw | Self::Udto | Self::Udsb)
+    }
+
+    /// Whether it is a kind of UDIF. They differ only in how chunks are compressed.
+    pub const fn is_udif(self) -> bool {
+        matches!(self, Self::Udro | Self::Udco | Self::Udzo | Self::Udbz | Self::Ulfo | Self::Ulmo)
     }
 
     /// The format a new image at `path` gets by its extension, in any case. `None`: the extension tells nothing.

@@ -45,7 +45,7 @@ impl Draft {
     /// [`Kind::Conflict`] if something is there, unless it is an image that nobody uses and `overwrite` is set. Only
     /// files and sparse bundles are ever replaced, no other folders and no symbolic links.
     pub fn new(path: &Path, options: &CreateOptions) -> Result<Self> {
-        if !options.format.is_supported() {
+        if !options.format.can_write() {
             let message = format!("{} ({}) is not written yet", options.format.description(), options.format);
             return Err(Error::unsupported(LAYER, message).in_file(path));
         }
@@ -76,7 +76,7 @@ impl Draft {
         self.image().disk().flush().map_err(|error| error.in_file(&path))?;
         self.image = None;
         self.place.take().map_err(|error| error.in_file(&path))?;
-        let mut image = open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format) })?;
+        let mut image = open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys: None })?;
         // What was said of the choices made here is not said again when the image is opened later.
         warnings.append(&mut image.warnings);
         image.warnings = warnings;

@@ -6,3 +6,4 @@ pub mod export;
 mod folders;
 pub mod import;
 mod tar;
+pub mod verify;

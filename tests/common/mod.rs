@@ -2,3 +2,4 @@
 #![allow(dead_code, reason = "each suite uses a part")]
 
 pub(crate) mod corpus;
+pub(crate) mod opened;

@@ -11,7 +11,7 @@ use crate::failure;
 /// Apple's disk images from the command line.
 ///
 /// Makes sparse bundles and raw images, fills them from folders and archives, shows what is in them, and takes files
-/// out again. Nothing is mounted and no privileges are needed.
+/// out again; reads compressed and encrypted images too. Nothing is mounted and no privileges are needed.
 ///
 /// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N; without it, the first
 /// volume that can be read. A file of the host that exists is always taken whole, and ./ in front says that it is one.
@@ -78,7 +78,7 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut words = args.iter().skip(1);
     let first = loop {
         match words.next() {
-            Some(word) if ["--color", "--image-format"].iter().any(|option| word == option) => drop(words.next()),
+            Some(word) if WITH_VALUE.iter().any(|option| word == option) => drop(words.next()),
             Some(word) if is_option(word) => {}
             first => break first,
         }
@@ -88,6 +88,9 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
     }
     args
 }
+
+/// The options of `info` that are followed by a value.
+const WITH_VALUE: [&str; 5] = ["--color", "--image-format", "--passfile", "--passfd", "--passenv"];
 
 fn is_option(word: &OsStr) -> bool {
     word.as_encoded_bytes().starts_with(b"-")
@@ -123,6 +126,7 @@ mod tests {
         assert_eq!(completed("bandsaw x.dmg --json"), "bandsaw info x.dmg --json");
         assert_eq!(completed("bandsaw --json missing/disk"), "bandsaw info --json missing/disk");
         assert_eq!(completed("bandsaw --image-format udrw x.bin"), "bandsaw info --image-format udrw x.bin");
+        assert_eq!(completed("bandsaw --passfile key x.dmg"), "bandsaw info --passfile key x.dmg");
         assert_eq!(completed("bandsaw ls x.dmg"), "bandsaw ls x.dmg");
         assert_eq!(completed("bandsaw --json ls x.dmg"), "bandsaw --json ls x.dmg");
         assert_eq!(completed("bandsaw creat x.dmg"), "bandsaw creat x.dmg");

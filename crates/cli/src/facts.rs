@@ -1,9 +1,12 @@
 //! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are RFC 3339.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use bandsaw::container::sparsebundle::Bundle;
+use bandsaw::container::udif::Udif;
+use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::VolumeInfo;
 use bandsaw::open::{Image, Layer, Volume};
@@ -25,10 +28,28 @@ pub(crate) struct Facts {
     pub(crate) description: Option<&'static str>,
     pub(crate) size: Option<u64>,
     pub(crate) size_on_disk: Option<u64>,
+    pub(crate) encryption: Option<CryptFacts>,
     pub(crate) bundle: Option<BundleFacts>,
+    pub(crate) udif: Option<UdifFacts>,
     pub(crate) partition_map: Option<MapFacts>,
     pub(crate) volumes: Vec<VolumeFacts>,
     pub(crate) warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CryptFacts {
+    pub(crate) version: u8,
+    pub(crate) key_bits: u32,
+    /// Bytes of a cipher block.
+    pub(crate) block_size: u32,
+    pub(crate) uuid: String,
+    /// Bytes of what is encrypted.
+    pub(crate) data_size: u64,
+    /// Of the derivation of each passphrase's key.
+    pub(crate) iterations: Vec<u32>,
+    pub(crate) public_keys: usize,
+    /// Whether the image has not been opened with a passphrase.
+    pub(crate) locked: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,6 +60,19 @@ pub(crate) struct BundleFacts {
     pub(crate) bands_in_use: u64,
     /// Bytes of the band files, the holes in them counted.
     pub(crate) bands_len: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct UdifFacts {
+    pub(crate) chunks: u64,
+    pub(crate) longest_chunk: u64,
+    /// Bytes that the chunks take in the file, and bytes of the disk that they hold.
+    pub(crate) stored: u64,
+    pub(crate) held: u64,
+    pub(crate) tables: u64,
+    pub(crate) signed: bool,
+    /// Kinds of what was put in beside the disk.
+    pub(crate) resources: BTreeSet<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,7 +143,9 @@ impl Facts {
             description: None,
             size: None,
             size_on_disk: None,
+            encryption: None,
             bundle: None,
+            udif: None,
             partition_map: None,
             volumes: Vec::new(),
             warnings: Vec::new(),
@@ -140,8 +176,13 @@ impl Facts {
                     let meta = fs::metadata(file.path()).map_err(|error| Error::io("image", "look at", error))?;
                     self.size_on_disk = Some(meta.blocks() * 512);
                 }
-                Layer::Raw(raw) => self.size = Some(raw.info().len),
+                Layer::Crypt(description) => self.encryption = Some(CryptFacts::new(description)),
+                Layer::Raw(raw) => self.add_disk(&**raw),
                 Layer::Bundle(bundle) => self.add_bundle(bundle, progress)?,
+                Layer::Udif(udif) => {
+                    self.add_disk(&**udif);
+                    self.udif = Some(UdifFacts::new(udif));
+                }
                 Layer::Partitions(map) => self.partition_map = Some(MapFacts::new(map)),
                 Layer::Volumes(volumes) => {
                     for volume in volumes {
@@ -155,8 +196,16 @@ impl Facts {
         failed.map_or(Ok(()), |error| Err(error.in_file(&self.image).into()))
     }
 
+    /// The disk, which is there only once its encryption is off.
+    fn add_disk(&mut self, disk: &dyn BlockDevice) {
+        self.size = Some(disk.info().len);
+        if let Some(encryption) = &mut self.encryption {
+            encryption.locked = false;
+        }
+    }
+
     fn add_bundle(&mut self, bundle: &Bundle, progress: &dyn Progress) -> Result<()> {
-        self.size = Some(bundle.info().len);
+        self.add_disk(bundle);
         let survey = bundle.survey(progress)?;
         self.size_on_disk = Some(survey.allocated);
         self.warnings.extend(survey.problems.iter().map(ToString::to_string));
@@ -171,6 +220,37 @@ impl Facts {
             bands_len: survey.len,
         });
         Ok(())
+    }
+}
+
+impl CryptFacts {
+    fn new(of: &Description) -> Self {
+        Self {
+            version: of.version,
+            key_bits: of.key_bits,
+            block_size: of.block,
+            uuid: of.uuid.to_string(),
+            data_size: of.data_size,
+            iterations: of.passphrases.clone(),
+            public_keys: of.public_keys,
+            locked: true,
+        }
+    }
+}
+
+impl UdifFacts {
+    fn new(udif: &Udif) -> Self {
+        let usage = udif.usage();
+        let beside = udif.resources().iter().filter(|resource| resource.kind != "blkx");
+        Self {
+            chunks: usage.chunks,
+            longest_chunk: usage.longest,
+            stored: usage.stored,
+            held: usage.held,
+            tables: usage.tables,
+            signed: usage.signed,
+            resources: beside.map(|resource| resource.kind.clone()).collect(),
+        }
     }
 }
 

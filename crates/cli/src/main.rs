@@ -11,6 +11,7 @@ mod failure;
 mod new_file;
 mod node;
 mod output;
+mod passphrase;
 mod progress;
 mod sheet;
 mod source;

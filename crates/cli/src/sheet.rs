@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use bandsaw::size;
 
-use crate::facts::{ContentFacts, Facts, MapFacts, VolumeFacts};
+use crate::facts::{ContentFacts, CryptFacts, Facts, MapFacts, UdifFacts, VolumeFacts};
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
 
 /// Names of facts, right-padded to this.
-const NAME: usize = 10;
+const NAME: usize = 11;
 
 /// Writes the sheet of an image.
 pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::Result<()> {
@@ -24,6 +24,12 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
     if let Some(size) = facts.size_on_disk {
         sheet.fact("on disk", &exact(size))?;
     }
+    if let Some(encryption) = &facts.encryption {
+        sheet.encryption(encryption)?;
+    }
+    if let Some(udif) = &facts.udif {
+        sheet.chunks(udif)?;
+    }
     if let Some(bundle) = &facts.bundle {
         let (used, all) = (grouped(bundle.bands_in_use), grouped(bundle.bands));
         sheet.fact("bands", &format!("{used} of {all} in use, {} each", exact(bundle.band_size)))?;
@@ -31,7 +37,7 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
     if let Some(map) = &facts.partition_map {
         sheet.partitions(map)?;
     }
-    if facts.volumes.is_empty() {
+    if facts.volumes.is_empty() && facts.size.is_some() {
         let nothing = facts.partition_map.is_none();
         sheet.fact(
             "holds",
@@ -53,6 +59,29 @@ impl Sheet<'_> {
 
     fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
         writeln!(self.out, "  {}{value}", self.output.paint(Style::Dim, &format!("{name:NAME$}")))
+    }
+
+    fn encryption(&mut self, encryption: &CryptFacts) -> io::Result<()> {
+        let CryptFacts { version, key_bits, block_size, .. } = encryption;
+        self.fact("encrypted", &format!("AES-{key_bits}, blocks of {block_size} bytes, version {version}"))?;
+        self.fact("", &format!("uuid {}", encryption.uuid))?;
+        for iterations in &encryption.iterations {
+            self.fact("", &format!("opens with a passphrase, {} iterations", grouped(u64::from(*iterations))))?;
+        }
+        if encryption.public_keys > 0 {
+            self.fact("", &format!("opens with {}", counted(encryption.public_keys as u64, "private key", "private keys")))?;
+        }
+        if encryption.locked {
+            self.fact("locked", "a passphrase is needed to see more")?;
+        }
+        Ok(())
+    }
+
+    fn chunks(&mut self, udif: &UdifFacts) -> io::Result<()> {
+        let count = counted(udif.chunks, "chunk", "chunks");
+        self.fact("chunks", &format!("{count} of up to {}", exact(udif.longest_chunk)))?;
+        self.fact("stored", &format!("{} for {} of the disk", exact(udif.stored), exact(udif.held)))?;
+        self.fact("signed", if udif.signed { "yes" } else { "no" })
     }
 
     fn partitions(&mut self, map: &MapFacts) -> io::Result<()> {

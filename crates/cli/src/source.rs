@@ -14,13 +14,16 @@ use clap::Args;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
+use crate::passphrase::Passphrase;
 
 /// How to open an image, for every verb that does.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Opening {
-    /// Take the image for this format, whatever it looks like: udrw, udsb
+    /// Take the image for this format, whatever it looks like: udrw, udsb, udzo and so on
     #[arg(long, value_name = "FORMAT")]
     image_format: Option<Format>,
+    #[command(flatten)]
+    passphrase: Passphrase,
 }
 
 impl Opening {
@@ -38,8 +41,8 @@ impl Opening {
     }
 
     /// For `open` and `trace` of the library.
-    pub(crate) fn options(&self, access: Access) -> OpenOptions {
-        OpenOptions { access, image_format: self.image_format }
+    pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
+        OpenOptions { access, image_format: self.image_format, keys: Some(&self.passphrase) }
     }
 }
 
@@ -50,6 +53,8 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         Kind::NotFound if image.starts_with("./") && image.contains(':') => {
             "with ./ in front all of it names a host file; leave ./ away to name something in an image"
         }
+        Kind::WrongKey => "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass",
+        Kind::ReadOnly => "`bandsaw convert` makes a copy that can be changed",
         _ => return error.into(),
     };
     Failure::from(error).hint(hint)

@@ -29,7 +29,7 @@ fn images_that_cannot_be_read_yet_are_refused_by_name() {
     let scratch = Scratch::new();
     let padded = |magic: &[u8]| [magic, &[7; 4096]].concat();
     for (name, magic, what) in
-        [("a.dmg", &b"encrcdsa"[..], "encrypted"), ("b.sparseimage", b"sprs", "UDSP"), ("c.qcow2", b"QFI\xfb", "qcow2")]
+        [("a.asif", &b"shdw"[..], "ASIF"), ("b.sparseimage", b"sprs", "UDSP"), ("c.qcow2", b"QFI\xfb", "qcow2")]
     {
         scratch.write(name, padded(magic));
         let error = scratch.fails(6, &["info", name]);
@@ -75,6 +75,7 @@ fn arguments_that_make_no_sense() {
         &["cat", "x.img"],
         &["cat", "--json", "x.img:/a"],
         &["tree", "-L", "0", "x.img"],
+        &["info", "--passenv", "A", "--stdinpass", "x.img"],
     ] {
         scratch.fails(2, args);
         assert_eq!(scratch.names(), ["src"], "{args:?} leaves nothing behind");

@@ -46,8 +46,8 @@ fn fill(bench: &Bench, name: &str, bands: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn options() -> OpenOptions {
-    OpenOptions { access: Access::ReadOnly, image_format: Some(Format::Udsb) }
+fn options() -> OpenOptions<'static> {
+    OpenOptions { access: Access::ReadOnly, image_format: Some(Format::Udsb), keys: None }
 }
 
 fn opened(path: &Path) -> Result<Duration> {

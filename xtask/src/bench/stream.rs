@@ -86,7 +86,7 @@ impl Subject<'_> {
     }
 
     fn open(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format) };
+        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format), keys: None };
         Ok(open::open(&self.path(), &options)?.disk().clone())
     }
 

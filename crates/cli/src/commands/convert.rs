@@ -21,6 +21,7 @@ use crate::target::{self, Container};
 Examples:
   bandsaw convert disk.img Disk.sparsebundle                   a raw image becomes a bundle
   bandsaw convert Disk.sparsebundle disk.dmg                   and back
+  bandsaw convert App.dmg App.sparsebundle                     a compressed image becomes one that can be changed
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert --format udsb disk.img backup --overwrite    the format by name")]
 pub(crate) struct Convert {
@@ -50,6 +51,9 @@ impl Convert {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
         let Container { band_size, overwrite, .. } = self.container;
         let options = ConvertOptions { format: self.container.format(&self.target)?, band_size, overwrite };
+        if source.encryption().is_some() {
+            output.warn("the new image is not encrypted, as the old one is");
+        }
         let bar = Bar::new(output);
         let made = convert(&source, &self.target, &options, &bar).map_err(|error| target::advise(error, &self.container))?;
         let facts = Facts::of(&made.image, &bar)?;

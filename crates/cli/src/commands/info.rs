@@ -20,6 +20,7 @@ Examples:
   bandsaw info Docs.sparsebundle             format, sizes, bands, partitions, volumes
   bandsaw Docs.sparsebundle                  the same
   bandsaw info --json Docs.sparsebundle      for programs, sizes in bytes
+  bandsaw info --passfile key Secret.dmg     what is inside an encrypted image, too
   bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
 pub(crate) struct Info {
     /// The image

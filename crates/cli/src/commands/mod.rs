@@ -11,6 +11,7 @@ mod ls;
 mod man;
 mod repair;
 mod tree;
+mod verify;
 
 use clap::Subcommand;
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Cp(cp::Cp),
     /// Make the same disk in another format, or with other bands
     Convert(convert::Convert),
+    Verify(verify::Verify),
     Repair(repair::Repair),
     /// Print a completion script for a shell
     Completions(completions::Completions),
@@ -54,6 +56,7 @@ impl Command {
             Self::Extract(verb) => verb.run(output),
             Self::Cp(verb) => verb.run(output),
             Self::Convert(verb) => verb.run(output),
+            Self::Verify(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

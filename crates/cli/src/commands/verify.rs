@@ -1,0 +1,101 @@
+//! `bandsaw verify`: the checksums that an image stores of itself.
+
+use std::ffi::OsString;
+
+use bandsaw::container::udif::{Checksum, Verdict};
+use bandsaw::ops::verify::verify;
+use bandsaw::{Error, Kind};
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::{self, Opening};
+use crate::text::counted;
+
+/// Check an image against the checksums stored in it
+///
+/// Everything is decoded and every checksum computed anew; the exit code is 5 if one differs or something does not
+/// decode. Raw images and sparse bundles store no checksums: of them nothing can be said, and the exit code is 6. The
+/// volumes in the image are not looked at.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw verify App.dmg
+  bandsaw verify --json App.dmg          every checksum, for programs
+  bandsaw verify -q App.dmg > /dev/null  the exit code alone")]
+pub(crate) struct Verify {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    image: String,
+    format: &'static str,
+    intact: bool,
+    checksums: Vec<Sum>,
+}
+
+#[derive(Serialize)]
+struct Sum {
+    of: String,
+    kind: &'static str,
+    stored: Option<String>,
+    computed: Option<String>,
+    /// `null` where nothing was compared.
+    agrees: Option<bool>,
+}
+
+impl Sum {
+    fn new(verdict: &Verdict) -> Self {
+        let hex = |sum: u32| format!("{sum:08x}");
+        let (kind, stored) = match verdict.stored {
+            Checksum::None => ("none", None),
+            Checksum::Crc32(sum) => ("crc32", Some(hex(sum))),
+            Checksum::Other(_) => ("other", None),
+        };
+        Self { of: verdict.of.clone(), kind, stored, computed: verdict.computed.map(hex), agrees: verdict.agrees() }
+    }
+
+    fn told(&self) -> String {
+        let known = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".to_owned());
+        match (self.agrees, self.kind) {
+            (Some(true), _) => format!("right    {}", known(&self.stored)),
+            (Some(false), _) => format!("WRONG    stored {}, computed {}", known(&self.stored), known(&self.computed)),
+            (None, "none") => "none     is stored".to_owned(),
+            (None, _) => "unknown  kind of checksum, not checked".to_owned(),
+        }
+    }
+}
+
+impl Verify {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let path = source::image(&self.image)?;
+        let image = self.opening.read(&path, output)?;
+        let bar = Bar::new(output);
+        let verdicts = verify(&image, &bar)?;
+        drop(bar);
+        let wrong = verdicts.iter().filter(|verdict| verdict.agrees() == Some(false)).count() as u64;
+        let checksums = verdicts.iter().map(Sum::new).collect();
+        let facts = Facts { schema: 1, image: path.clone(), format: image.format().code(), intact: wrong == 0, checksums };
+        output.facts(&facts, |out| {
+            let widest = facts.checksums.iter().map(|sum| sum.of.chars().count()).max().unwrap_or_default();
+            for sum in &facts.checksums {
+                writeln!(out, "{:widest$}  {}", output.name(&sum.of), sum.told())?;
+            }
+            Ok(())
+        })?;
+        if wrong == 0 {
+            return Ok(());
+        }
+        let message = format!("is damaged: {} not what is stored", counted(wrong, "checksum is", "checksums are"));
+        Err(Error::new(Kind::Corrupt, "verify", message).in_file(path).into())
+    }
+}

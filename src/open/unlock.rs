@@ -1,0 +1,51 @@
+//! Encryption around an image file: the first layer that is looked for, and laid off with a passphrase from outside.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Layer, OpenOptions};
+use crate::crypt::{Description, Device, Locked, Secret};
+use crate::device::{Access, BlockDevice};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "encryption";
+
+/// Whoever knows the passphrases of images: an option, a keychain, a person. The library never asks by itself.
+pub trait Keys: fmt::Debug {
+    /// The passphrase of the image that is encrypted like this; `None` if it is not known. Asked only of images that are
+    /// encrypted, once each time one is opened.
+    fn passphrase(&self, image: &Description) -> Result<Option<Secret>>;
+}
+
+/// The same passphrase for every image.
+impl Keys for Secret {
+    fn passphrase(&self, _image: &Description) -> Result<Option<Secret>> {
+        Ok(Some(self.clone()))
+    }
+}
+
+/// The plain bytes of `file`: its own, or what its encryption hides.
+pub(super) fn unlock(
+    file: Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let Some(locked) = Locked::read(&*file)? else { return Ok(file) };
+    let description = locked.describe();
+    layers.push(Layer::Crypt(description.clone()));
+    let keys = locked.unlock(&passphrase(&description, options)?)?;
+    let plain = Device::new(file, locked, &keys)?;
+    if options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
+        let message = format!("version {} is only read; a converted copy can be changed", description.version);
+        return Err(Error::new(Kind::ReadOnly, LAYER, message));
+    }
+    Ok(Arc::new(plain))
+}
+
+fn passphrase(description: &Description, options: &OpenOptions<'_>) -> Result<Secret> {
+    if description.passphrases.is_empty() {
+        return Err(Error::unsupported(LAYER, "the image opens with a private key only, and those are not used yet"));
+    }
+    let given = options.keys.map(|keys| keys.passphrase(description)).transpose()?.flatten();
+    given.ok_or_else(|| Error::new(Kind::WrongKey, LAYER, "the image is encrypted: a passphrase is needed"))
+}
