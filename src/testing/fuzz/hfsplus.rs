@@ -18,10 +18,15 @@ const MOST_OBJECTS: u64 = 500;
 /// An input describes a disk. Whatever is on it, the volume can be opened or is refused, everything in it can be asked, and
 /// the disk is as it was: it is read-only, and any write would be an error that the walk counts.
 pub fn hfsplus_volume(input: &[u8]) {
-    let Some(disk) = disk(input) else { return };
-    let disk: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(disk.to_vec()));
-    let probed = hfsplus::probe(&*disk);
-    let Ok(volume) = HfsPlus::open(disk) else { return };
+    if let Some(disk) = disk(input) {
+        read_all(Arc::new(Memory::read_only(disk.to_vec())));
+    }
+}
+
+/// Opens the volume on a read-only device and asks everything.
+pub(super) fn read_all(device: Arc<dyn BlockDevice>) {
+    let probed = hfsplus::probe(&*device);
+    let Ok(volume) = HfsPlus::open(device) else { return };
     assert!(probed.is_ok_and(|found| found.is_some()), "a volume is opened that is not found");
     let info = volume.volume();
     assert!(info.free <= info.total, "{info:?}");
@@ -51,8 +56,17 @@ pub(super) fn node_seeds() -> Vec<Vec<u8>> {
 /// The bytes of a small volume with one of everything: files in one piece and empty, folders within folders and one with
 /// many entries, links of both kinds, resource forks, attributes, a device.
 pub fn sample(case_sensitive: bool, block_size: u32) -> Vec<u8> {
+    build_sample(case_sensitive, block_size, 0)
+}
+
+/// The same with free bytes at its end.
+pub(super) fn sample_with_room(block_size: u32, room: usize) -> Vec<u8> {
+    build_sample(false, block_size, room)
+}
+
+fn build_sample(case_sensitive: bool, block_size: u32, room: usize) -> Vec<u8> {
     let plan = build::Plan::new(sample_tree(), options(case_sensitive, block_size)).expect("the sample can be planned");
-    let disk = Memory::zeros(plan.minimum_len().expect("the sample has a length") as usize);
+    let disk = Memory::zeros(plan.minimum_len().expect("the sample has a length") as usize + room);
     plan.build(&disk, &Silent).expect("the sample can be built");
     disk.to_vec()
 }

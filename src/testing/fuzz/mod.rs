@@ -6,6 +6,7 @@
 mod bundle;
 mod crypt;
 mod hfsplus;
+mod journal;
 mod partition;
 mod tar;
 mod text;
@@ -14,6 +15,7 @@ mod udif;
 pub use bundle::{bundle_model, info_plist};
 pub use crypt::crypt_header;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
+pub use journal::journal;
 pub use partition::partition_map;
 pub use tar::tar_import;
 pub use text::{address, size};
@@ -38,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "size", run: size, seeds: text::size_seeds },
     Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
+    Target { name: "journal", run: journal, seeds: journal::seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
