@@ -198,7 +198,7 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
     };
     let volumes = volume::find(&found.disk, map.as_ref())?;
     let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told;
-    let proven = !volumes.is_empty() || map.is_some() || !needs_proof || is_blank(&*found.disk)?;
+    let proven = !volumes.is_empty() || map.is_some() || !needs_proof || (!has_odd_bytes(layers) && is_blank(&*found.disk)?);
     let cut_off = map.as_ref().filter(|_| volumes.is_empty() && !as_told).and_then(cut_off);
     found.warnings.extend(map.iter().flat_map(|map| &map.problems).map(Error::to_string));
     layers.extend(map.map(Layer::Partitions));
@@ -218,6 +218,11 @@ fn cut_off(map: &Map) -> Option<Error> {
         Place::Offset(offset) => error.at(*offset),
         Place::Name(_) | Place::None => error,
     })
+}
+
+/// Whether the file has bytes that make no whole sector, as a blank disk never has.
+fn has_odd_bytes(layers: &[Layer]) -> bool {
+    layers.iter().any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
 }
 
 /// Whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.

@@ -93,6 +93,8 @@ fn zeros_and_holes_are_a_blank_disk() {
     let holes = scratch.path("holes.img");
     File::create(&holes).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(open(&holes).unwrap().disk().info().len, 1 << 40);
+    let odd = scratch.file("odd.img", &vec![0; (1 << 20) + 1]);
+    assert_eq!(refused(&odd).kind(), Kind::Unsupported, "a blank disk is whole sectors");
 }
 
 #[test]
