@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use bandsaw::Kind;
+use bandsaw::address::VolumeSelector;
 use bandsaw::crypt::Secret;
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
@@ -140,6 +141,23 @@ fn as_told(kind: &str) -> &str {
         "HFS-standard" => "HFS",
         "FAT12" | "FAT16" | "FAT32" => "FAT",
         other => other,
+    }
+}
+
+#[test]
+fn volumes_are_found_by_name_and_number() {
+    let Some(known) = corpus::image("volumes_are_found_by_name_and_number", "raw/dfvfs-apm.dmg.gz") else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let image = opened::open(&known, scratch.path()).unwrap().unwrap();
+    let name = image.file_system(None).unwrap().volume().name;
+    assert!(!name.is_empty());
+    let number = |partition| VolumeSelector::Number { partition, volume: None };
+    for selector in [VolumeSelector::Name(name.clone()), number(2)] {
+        assert_eq!(image.file_system(Some(&selector)).unwrap().volume().name, name);
+    }
+    for selector in [VolumeSelector::Name(name + "?"), number(1), number(3)] {
+        let error = image.file_system(Some(&selector)).unwrap_err();
+        assert!(error.kind() == Kind::NotFound && error.message().contains("HFS+ on partition 2"), "{error}");
     }
 }
 

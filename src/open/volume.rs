@@ -225,3 +225,86 @@ fn none_of(volumes: &[Volume], why: &str) -> Error {
     let there = if there.is_empty() { "no file system that is known".to_owned() } else { there.join(", ") };
     Error::new(Kind::NotFound, LAYER, format!("{why}; there is {there}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+
+    const LEN: usize = 1 << 20;
+
+    fn disk(change: impl FnOnce(&mut [u8])) -> Arc<dyn BlockDevice> {
+        let mut bytes = vec![0; LEN];
+        change(&mut bytes);
+        Arc::new(Memory::from(bytes))
+    }
+
+    fn found(change: impl FnOnce(&mut [u8])) -> Option<VolumeFormat> {
+        recognise(&*disk(change)).unwrap()
+    }
+
+    fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
+        bytes[at..at + what.len()].copy_from_slice(what);
+    }
+
+    /// A boot sector as mkfs.fat writes it.
+    fn fat(bytes: &mut [u8]) {
+        put(bytes, 0, &[0xeb, 0x3c, 0x90]);
+        put(bytes, 11, &[0x00, 0x02, 4, 1, 0, 2, 0, 2, 0, 8, 0xf8]);
+        put(bytes, 510, &[0x55, 0xaa]);
+    }
+
+    fn ext(bytes: &mut [u8]) {
+        for (at, value) in [(0, 128u32), (4, 1024), (24, 2), (76, 1)] {
+            put(bytes, 1024 + at, &value.to_le_bytes());
+        }
+        put(bytes, 1080, &[0x53, 0xef]);
+    }
+
+    #[test]
+    fn each_magic_is_known() {
+        for (at, magic, format) in MAGICS {
+            assert_eq!(found(|bytes| put(bytes, at as usize, magic)), Some(format));
+        }
+        assert_eq!(found(|bytes| put(bytes, 1024, b"H+\0\x04")), Some(VolumeFormat::HfsPlus));
+        assert_eq!(found(|bytes| put(bytes, 1024, b"HX\0\x05")), Some(VolumeFormat::Hfsx));
+        assert_eq!(found(|_| {}), None);
+    }
+
+    #[test]
+    fn two_bytes_alone_prove_nothing() {
+        assert_eq!(found(fat), Some(VolumeFormat::Fat));
+        assert_eq!(found(ext), Some(VolumeFormat::Ext));
+        for spoilt in [0, 12, 13, 14, 16, 21, 511] {
+            let change = |bytes: &mut [u8]| {
+                fat(bytes);
+                bytes[spoilt] = if spoilt == 13 { 3 } else { 0 };
+            };
+            assert_eq!(found(change), None, "byte {spoilt}");
+        }
+        assert_eq!(found(|bytes| put(bytes, 1080, &[0x53, 0xef])), None);
+        assert_eq!(found(|bytes| put(bytes, 1024, b"H+")), None);
+    }
+
+    #[test]
+    fn short_disks_are_looked_at_with_care() {
+        for len in [0, 1, 40, 511, 512, 1026, 1100, 2048, 0x8005] {
+            assert_eq!(recognise(&Memory::from(vec![0; len])).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_known_by_name_only_is_refused_by_name() {
+        let disk = disk(|bytes| put(bytes, 32, b"NXSB"));
+        let volumes = find(&disk, None).unwrap();
+        assert_eq!((volumes[0].format, volumes[0].range.clone()), (VolumeFormat::Apfs, 0..LEN as u64));
+        assert!(volumes[0].open().unwrap_err().message().contains("APFS"));
+        let error = first_readable(&volumes).unwrap_err();
+        assert!(error.kind() == Kind::NotFound && error.message().contains("APFS on the whole disk"), "{error}");
+        let number = |partition, volume| VolumeSelector::Number { partition, volume };
+        assert_eq!(select(&volumes, &number(1, None)).unwrap_err().kind(), Kind::Unsupported);
+        assert_eq!(select(&volumes, &number(2, None)).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(select(&volumes, &number(1, Some(2))).unwrap_err().kind(), Kind::NotFound);
+        assert!(select(&volumes, &VolumeSelector::Name("Docs".into())).unwrap_err().to_string().contains("Docs"));
+    }
+}
