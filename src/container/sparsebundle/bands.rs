@@ -248,7 +248,7 @@ impl Bands {
     pub(super) fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {
         let found = self.cache.slot(index);
         if found.crowded {
-            self.close_one(index)?;
+            self.close_some(index)?;
         }
         Ok(found.slot)
     }
@@ -294,7 +294,7 @@ impl Bands {
         loop {
             match self.store.open(name, how) {
                 Err(error) if is_too_many_files(&error) => match tries.next() {
-                    Some(shard) => drop(self.close_one(BandIndex(shard))?),
+                    Some(shard) => self.close_some(BandIndex(shard))?,
                     None => return Err(error),
                 },
                 opened => return opened,

@@ -56,11 +56,21 @@ impl Cache {
         Found { slot, crowded: slots.len() > self.most_per_shard }
     }
 
-    /// The slot least recently used of those that nobody uses, in the shard of `index`.
-    pub(super) fn oldest_idle(&self, index: BandIndex) -> Option<Arc<Slot>> {
-        let slots = self.shard(index).slots.read().unwrap_or_else(PoisonError::into_inner);
-        let idle = slots.values().filter(|slot| Arc::strong_count(slot) == 1);
-        idle.min_by_key(|slot| slot.used.load(Ordering::Relaxed)).cloned()
+    /// Forgets the slots that were not used for long, in the shard of `index`, as far as nobody uses them and they are
+    /// clean. Returns the one least recently used if that was none: it is to be flushed first.
+    pub(super) fn forget_clean(&self, index: BandIndex) -> Option<Arc<Slot>> {
+        let shard = self.shard(index);
+        let long_ago = shard.clock.load(Ordering::Relaxed).saturating_sub(self.most_per_shard as u64 * 7 / 8);
+        let mut slots = shard.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let before = slots.len();
+        let age = |slot: &Arc<Slot>| slot.used.load(Ordering::Relaxed);
+        // One owner: the cache. With the shard locked nobody can become a second.
+        let idle = |slot: &Arc<Slot>| Arc::strong_count(slot) == 1;
+        slots.retain(|_, slot| age(slot) > long_ago || !idle(slot) || slot.is_dirty());
+        if slots.len() < before {
+            return None;
+        }
+        slots.values().filter(|slot| idle(slot)).min_by_key(|slot| age(slot)).cloned()
     }
 
     /// Forgets a slot, unless somebody else uses it or it was changed again. `false`: it stays.
@@ -94,27 +104,45 @@ impl fmt::Debug for Cache {
 mod tests {
     use super::*;
 
+    /// Bands that share a shard.
+    fn band(n: u64) -> BandIndex {
+        BandIndex(n * SHARDS as u64)
+    }
+
     #[test]
-    fn the_oldest_idle_slot_goes_first() {
-        let cache = Cache::new(3 * SHARDS);
-        let band = |n: u64| BandIndex(n * SHARDS as u64);
-        let first = cache.slot(band(0)).slot;
-        for n in 1..3 {
+    fn slots_long_unused_go_at_once() {
+        let cache = Cache::new(8 * SHARDS);
+        let held = cache.slot(band(0)).slot;
+        cache.slot(band(1)).slot.mark_dirty();
+        for n in 2..8 {
             assert!(!cache.slot(band(n)).crowded);
         }
-        drop(cache.slot(band(1)));
-        assert!(cache.slot(band(3)).crowded);
-        drop(cache.slot(band(1)));
-        let oldest = cache.oldest_idle(band(9)).unwrap();
-        assert_eq!(oldest.index, band(2), "0 is in use, 1 was used since");
-        assert!(cache.forget(oldest));
-        let used = cache.slot(band(1)).slot;
-        assert!(!cache.forget(used.clone()), "in use");
-        drop(used);
-        let dirty = cache.slot(band(3)).slot;
-        dirty.mark_dirty();
-        assert!(!cache.forget(dirty), "not flushed");
+        assert!(cache.slot(band(8)).crowded);
+        drop(cache.slot(band(2)));
+        for n in 9..12 {
+            drop(cache.slot(band(n)));
+        }
+        assert!(cache.forget_clean(band(5)).is_none());
+        let mut left: Vec<_> = cache.all().iter().map(|slot| slot.index.0 / SHARDS as u64).collect();
+        left.sort();
+        assert_eq!(left, [0, 1, 2, 5, 6, 7, 8, 9, 10, 11], "0 is in use, 1 is dirty, 2 was used since");
+        drop(held);
+    }
+
+    #[test]
+    fn the_oldest_is_flushed_where_none_is_clean() {
+        let cache = Cache::new(2 * SHARDS);
+        for n in 0..3 {
+            cache.slot(band(n)).slot.mark_dirty();
+        }
+        let oldest = cache.forget_clean(band(0)).unwrap();
+        assert_eq!(oldest.index, band(0));
+        assert!(!cache.forget(oldest.clone()), "dirty");
         assert_eq!(cache.all().len(), 3);
-        drop(first);
+        drop(oldest);
+        let clean = cache.slot(band(9)).slot;
+        assert!(!cache.forget(clean.clone()), "in use twice");
+        drop(clean);
+        assert!(cache.forget(cache.slot(band(9)).slot));
     }
 }

@@ -91,11 +91,14 @@ impl Bands {
         }
     }
 
-    /// Closes the band least recently used, flushed first. `false`: all are in use.
-    pub(super) fn close_one(&self, near: BandIndex) -> Result<bool> {
-        let Some(slot) = self.cache.oldest_idle(near) else { return Ok(false) };
-        slot.sync().map_err(|error| self.lose(error))?;
-        Ok(self.cache.forget(slot))
+    /// Closes bands that were not used for long, or at least the one least recently used, flushed first. Does nothing
+    /// where all are in use.
+    pub(super) fn close_some(&self, near: BandIndex) -> Result<()> {
+        if let Some(slot) = self.cache.forget_clean(near) {
+            slot.sync().map_err(|error| self.lose(error))?;
+            self.cache.forget(slot);
+        }
+        Ok(())
     }
 
     /// Refuses changes of what is read-only, or of what may have lost something.
