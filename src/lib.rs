@@ -41,6 +41,7 @@ pub mod open;
 pub mod ops;
 pub mod partition;
 pub mod platform;
+pub mod problem;
 pub mod progress;
 pub mod size;
 pub mod store;

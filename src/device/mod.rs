@@ -4,8 +4,11 @@
 //! bodies, so a wrapper cannot forget a method; what can be derived from it is in [`BlockDeviceExt`].
 
 mod ext;
+pub(crate) mod failed;
 mod memory;
+pub(crate) mod regions;
 mod slice;
+pub(crate) mod units;
 mod zeros;
 
 use std::fmt;

@@ -3,8 +3,9 @@
 use super::{Fault, Text};
 
 /// Each module with those that it may use, apart from itself and `error`.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("error", &[]),
+    ("problem", &[]),
     ("progress", &[]),
     ("size", &[]),
     ("address", &[]),
@@ -14,10 +15,10 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("store", &["device", "platform"]),
     ("partition", &["device"]),
     ("crypt", &["device", "codec"]),
-    ("container", &["device", "codec", "crypt", "store", "platform", "progress", "size"]),
+    ("container", &["device", "codec", "crypt", "store", "platform", "problem", "progress", "size"]),
     ("decmpfs", &["device", "codec"]),
-    ("fs", &["device", "codec", "crypt", "decmpfs", "platform", "progress"]),
-    ("open", &["device", "store", "platform", "partition", "crypt", "container", "fs", "address", "size", "progress"]),
+    ("fs", &["device", "codec", "crypt", "decmpfs", "platform", "problem", "progress"]),
+    ("open", &["device", "store", "platform", "partition", "crypt", "container", "fs", "address", "size", "problem", "progress"]),
     (
         "ops",
         &[
@@ -33,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "open",
             "address",
             "size",
+            "problem",
             "progress",
         ],
     ),
@@ -52,6 +54,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "ops",
             "address",
             "size",
+            "problem",
             "progress",
         ],
     ),

@@ -1,0 +1,235 @@
+//! Locks of units: one band, one chunk, one page of a table.
+//!
+//! A container locks what a request touches and nothing else: shared for reading and writing in place, exclusively for
+//! making, moving or cutting it off. Only units in use take memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// More than the threads that are likely to meet here; a power of two, so that neighbours never share a shard.
+const SHARDS: usize = 32;
+
+/// A lock for every number.
+///
+/// Requests are served in the order in which they came, so that neither kind starves. Whoever holds a unit must not ask
+/// for it again.
+pub(crate) struct Units {
+    shards: [Shard; SHARDS],
+}
+
+/// On a cache line of its own, so that threads in different units do not slow each other down.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    in_use: Mutex<Vec<InUse>>,
+    released: Condvar,
+}
+
+struct InUse {
+    unit: u64,
+    shared: u32,
+    /// Of those, how many are loans, which may last.
+    lent: u32,
+    exclusive: bool,
+    /// Who waits, first come first served.
+    waiting: VecDeque<u64>,
+    next_turn: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Shared,
+    Lent,
+    Exclusive,
+    /// As exclusive, but does not wait for loans.
+    ExclusiveUnlessLent,
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Shard::default()) }
+    }
+}
+
+impl Units {
+    /// Waits until nobody holds `unit` exclusively, then holds it along with others.
+    pub(crate) fn shared(&self, unit: u64) -> Held<&Self> {
+        self.acquire(unit, Hold::Shared);
+        Held { units: self, unit, hold: Hold::Shared }
+    }
+
+    /// As [`shared`](Self::shared), for as long as a loan may live.
+    pub(crate) fn lent(self: &Arc<Self>, unit: u64) -> Held<Arc<Self>> {
+        self.acquire(unit, Hold::Lent);
+        Held { units: self.clone(), unit, hold: Hold::Lent }
+    }
+
+    /// Waits until nobody holds `unit`, then holds it alone.
+    pub(crate) fn exclusive(&self, unit: u64) -> Held<&Self> {
+        self.acquire(unit, Hold::Exclusive);
+        Held { units: self, unit, hold: Hold::Exclusive }
+    }
+
+    /// As [`exclusive`](Self::exclusive), but gives up if the unit is lent: a loan may last, and be the caller's own.
+    pub(crate) fn exclusive_unless_lent(&self, unit: u64) -> Option<Held<&Self>> {
+        let held = self.acquire(unit, Hold::ExclusiveUnlessLent);
+        held.then_some(Held { units: self, unit, hold: Hold::Exclusive })
+    }
+
+    fn shard(&self, unit: u64) -> &Shard {
+        &self.shards[(unit % SHARDS as u64) as usize]
+    }
+
+    /// `false`: given up.
+    fn acquire(&self, unit: u64, hold: Hold) -> bool {
+        let shard = self.shard(unit);
+        let mut in_use = shard.in_use();
+        let Some(one) = in_use.iter_mut().find(|one| one.unit == unit) else {
+            in_use.push(InUse::by_one(unit, hold));
+            return true;
+        };
+        if one.waiting.is_empty() && one.admits(hold) {
+            one.admit(hold);
+            return true;
+        }
+        let turn = one.next_turn;
+        one.next_turn += 1;
+        one.waiting.push_back(turn);
+        loop {
+            // It is there: an entry with somebody waiting is kept.
+            if let Some(one) = in_use.iter_mut().find(|one| one.unit == unit) {
+                let admitted = one.waiting.front() == Some(&turn) && one.admits(hold);
+                if admitted || (hold == Hold::ExclusiveUnlessLent && one.lent > 0) {
+                    one.waiting.retain(|other| *other != turn);
+                    if admitted {
+                        one.admit(hold);
+                    }
+                    shard.released.notify_all(); // the next in the queue may be let in now
+                    return admitted;
+                }
+            }
+            in_use = shard.released.wait(in_use).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn release(&self, unit: u64, hold: Hold) {
+        let shard = self.shard(unit);
+        let mut in_use = shard.in_use();
+        let Some(index) = in_use.iter().position(|one| one.unit == unit) else { return };
+        let one = &mut in_use[index];
+        match hold {
+            Hold::Exclusive | Hold::ExclusiveUnlessLent => one.exclusive = false,
+            Hold::Shared | Hold::Lent => one.shared -= 1,
+        }
+        one.lent -= u32::from(hold == Hold::Lent);
+        if !one.waiting.is_empty() {
+            shard.released.notify_all();
+        } else if one.shared == 0 {
+            in_use.swap_remove(index);
+        }
+    }
+}
+
+impl Shard {
+    fn in_use(&self) -> MutexGuard<'_, Vec<InUse>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InUse {
+    fn by_one(unit: u64, hold: Hold) -> Self {
+        let mut one = Self { unit, shared: 0, lent: 0, exclusive: false, waiting: VecDeque::new(), next_turn: 0 };
+        one.admit(hold);
+        one
+    }
+
+    fn admits(&self, hold: Hold) -> bool {
+        !self.exclusive && (self.shared == 0 || matches!(hold, Hold::Shared | Hold::Lent))
+    }
+
+    fn admit(&mut self, hold: Hold) {
+        match hold {
+            Hold::Exclusive | Hold::ExclusiveUnlessLent => self.exclusive = true,
+            Hold::Shared | Hold::Lent => self.shared += 1,
+        }
+        self.lent += u32::from(hold == Hold::Lent);
+    }
+}
+
+impl fmt::Debug for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held: usize = self.shards.iter().map(|shard| shard.in_use().len()).sum();
+        f.debug_struct("Units").field("held", &held).finish()
+    }
+}
+
+/// A unit that is held until this is dropped.
+#[must_use]
+pub(crate) struct Held<U: Deref<Target = Units>> {
+    units: U,
+    unit: u64,
+    hold: Hold,
+}
+
+impl<U: Deref<Target = Units>> Drop for Held<U> {
+    fn drop(&mut self) {
+        self.units.release(self.unit, self.hold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_unit_is_shared_or_held_alone() {
+        let units = Units::default();
+        let units = Arc::new(units);
+        let (first, second) = (units.shared(7), units.lent(7));
+        assert!(units.exclusive_unless_lent(7).is_none());
+        let neighbour = units.exclusive(7 + SHARDS as u64);
+        drop(second);
+        thread::scope(|scope| {
+            let alone = scope.spawn(|| drop(units.exclusive_unless_lent(7).expect("it is not lent")));
+            thread::sleep(Duration::from_millis(5));
+            assert!(!alone.is_finished(), "somebody reads it");
+            drop(first);
+        });
+        drop(neighbour);
+        assert_eq!(format!("{units:?}"), "Units { held: 0 }");
+    }
+
+    #[test]
+    fn neither_kind_starves() {
+        let units = Units::default();
+        let (inside, changes) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while changes.load(Ordering::SeqCst) < 100 {
+                        let _held = units.shared(1);
+                        assert_eq!(inside.load(Ordering::SeqCst), 0, "somebody is changing it");
+                        thread::sleep(Duration::from_micros(50));
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while changes.load(Ordering::SeqCst) < 100 {
+                        let _held = units.exclusive(1);
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are changing it");
+                        changes.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(changes.load(Ordering::SeqCst) >= 100);
+    }
+}
