@@ -7,6 +7,7 @@
 pub mod foreign;
 pub mod raw;
 pub mod sparsebundle;
+pub mod sparseimage;
 pub mod udif;
 
 use std::fmt;

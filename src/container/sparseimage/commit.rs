@@ -1,0 +1,340 @@
+//! Making changes durable, and giving back the places of bands that were discarded.
+//!
+//! Bands in place need nothing but a flush of the file. New labels come after the bytes they tell of: bytes and new
+//! nodes, flush, labels and links, flush.
+//!
+//! A discarded band leaves its slot behind, still labelled with it. The slot gets the last band of the file, so that
+//! slots have no gaps and the file can be cut. There is no label under which a band could be copied into the slot without
+//! showing its bytes as those of the discarded band, should the power fail. So the discarded band first gets a second
+//! slot, empty and later in the file, and of two slots with one label the later counts:
+//!
+//! ```text
+//!   slots      ... 5 ... 9      band 5 was discarded, 9 is the last
+//!              ... 5 ... 9 5'   5' holds zeros: from here on band 5 is zeros       flush, label, flush
+//!              ... 9 ... 9 5'   9 is copied to where 5 was, then labelled          flush, label, flush
+//!              ... 9            the labels at the end are cleared, the file is cut        label, flush
+//! ```
+//!
+//! A reader that lets the earlier slot count sees at worst other bytes in the discarded band. No reader loses a byte.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::{U32, U64};
+
+use super::SparseImage;
+use super::layout::{BandIndex, Label, NextRaw, SIZE_AT, SizeRaw, Slot, link_at, slot_at, slots_of};
+use super::table::Table;
+use crate::Result;
+use crate::device::units::{Held, Units};
+use crate::device::{Leave, regions};
+
+/// What is moved between two flushes: few enough that nobody waits long for a band that is being moved.
+const MOVED_AT_ONCE: u64 = 64 << 20;
+const MOVES_AT_ONCE: u64 = 256;
+
+/// The last band of the file, and the slot that it moves to.
+struct Move<'a> {
+    band: BandIndex,
+    from: Slot,
+    to: Slot,
+    /// The band that `to` is still labelled with, if any.
+    gone: Option<BandIndex>,
+    /// Nobody reads or writes the band that moves, nor brings back the one that is gone.
+    _alone: [Option<Held<&'a Units>>; 2],
+}
+
+impl SparseImage {
+    /// Makes everything durable that was changed before this call. The caller lets one in at a time, and takes note of
+    /// failures.
+    pub(super) fn commit(&self) -> Result<()> {
+        let moves = { !self.table().gone.is_empty() || !self.table().spare.is_empty() };
+        if moves {
+            self.compact()?;
+        }
+        self.trim()?;
+        self.publish()
+    }
+
+    /// Bytes, then the labels that tell of them.
+    fn publish(&self) -> Result<()> {
+        self.finish_first_writes();
+        let Some(fresh) = self.take_fresh() else { return self.file.flush() };
+        for (at, node) in &fresh.nodes {
+            self.file.write_at(*at, node.as_bytes())?;
+        }
+        self.file.flush()?;
+        self.write_labels(&fresh.labels)?;
+        self.write_links(fresh.links)?;
+        self.file.flush()
+    }
+
+    /// Waits for the first writes under way: they have lower slots than some that are done.
+    fn finish_first_writes(&self) {
+        let pending: Vec<BandIndex> = self.table().pending.values().copied().collect();
+        for band in pending {
+            drop(self.units.shared(u64::from(band.0)));
+        }
+    }
+
+    /// Cuts off what the file was grown ahead.
+    fn trim(&self) -> Result<()> {
+        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.table().end();
+        if self.file.info().len > end { self.file.set_len(end, Leave::Any) } else { Ok(()) }
+    }
+
+    /// What the file does not say yet, as of now.
+    fn take_fresh(&self) -> Option<Fresh> {
+        let mut table = self.table_mut();
+        let slots = table.on_disk..table.settled();
+        if slots.is_empty() {
+            return None;
+        }
+        let nodes = table.nodes_on_disk..Table::nodes_for(slots.end);
+        let first_new = first_slot_of(nodes.start);
+        let fresh = Fresh {
+            nodes: nodes.clone().map(|node| (table.nodes[node], table.whole_node(node, slots.end))).collect(),
+            labels: table.labels(slots.start..slots.end.min(first_new.max(slots.start))),
+            links: nodes.start - 1..nodes.end - 1,
+        };
+        table.on_disk = slots.end;
+        table.nodes_on_disk = nodes.end.max(nodes.start);
+        Some(fresh)
+    }
+
+    /// Writes labels into nodes that are linked, runs of neighbours at once.
+    fn write_labels(&self, labels: &[(Slot, Label)]) -> Result<()> {
+        let follows = |a: &(Slot, Label), b: &(Slot, Label)| b.0.0 == a.0.0 + 1 && a.0.in_node().0 == b.0.in_node().0;
+        for run in labels.chunk_by(follows) {
+            let (node, within) = run[0].0.in_node();
+            let at = self.table().nodes[node] + slot_at(node, within);
+            let bytes: Vec<U32> = run.iter().map(|(_, label)| U32::from(*label)).collect();
+            self.file.write_at(at, bytes.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Links each of `nodes` to the one after it, or to none.
+    fn write_links(&self, nodes: Range<usize>) -> Result<()> {
+        for node in nodes {
+            let (at, next) = {
+                let table = self.table();
+                (table.nodes[node] + link_at(node), table.nodes.get(node + 1).copied().unwrap_or(0))
+            };
+            self.file.write_at(at, U64::new(next).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Writes the size of the disk into the header.
+    pub(super) fn write_size(&self, sectors: u64) -> Result<()> {
+        let next = self.table().link_on_disk();
+        self.file.write_at(SIZE_AT, SizeRaw::new(sectors, next).as_bytes())?;
+        self.file.flush()
+    }
+
+    /// Fills the places of discarded bands with the last ones of the file and cuts it.
+    fn compact(&self) -> Result<()> {
+        // Nobody gets a slot at an end that is about to be cut off.
+        let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        self.finish_first_writes();
+        loop {
+            self.cut_tail()?;
+            let moves = self.plan();
+            if moves.is_empty() {
+                return self.empty_the_rest();
+            }
+            self.run(&moves)?;
+        }
+    }
+
+    /// The last bands of the file, each with the first slot that nothing stands in any more. What is lent stays, and all
+    /// before it.
+    fn plan(&self) -> Vec<Move<'_>> {
+        let most = (MOVED_AT_ONCE / self.band_size).clamp(1, MOVES_AT_ONCE) as usize;
+        let (holes, last) = {
+            let table = self.table();
+            let live = table.bands.len() as u32;
+            let dead = table.dead();
+            let holes: Vec<Slot> = dead.range(..Slot(live)).take(most).copied().collect();
+            let slots = (live..table.slots.len() as u32).rev().map(Slot);
+            let last: Vec<_> = slots.filter(|slot| !dead.contains(slot)).take(most).collect();
+            (holes, last)
+        };
+        let mut moves = Vec::new();
+        let mut last = last.into_iter();
+        for to in holes {
+            let gone = self.table().slots[to.0 as usize].band();
+            let _alone = gone.map(|band| self.units.exclusive(u64::from(band.0)));
+            if gone.is_some_and(|band| self.table().gone.get(&band) != Some(&to)) {
+                continue; // it has been written again
+            }
+            let Some((band, from, alone)) = last.next().and_then(|from| self.hold_last(from)) else { break };
+            moves.push(Move { band, from, to, gone, _alone: [_alone, Some(alone)] });
+        }
+        moves
+    }
+
+    /// The band in `from`, held alone, if it is still there and not lent.
+    fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, Held<&Units>)> {
+        let band = self.table().slots[from.0 as usize].band()?;
+        let alone = self.units.exclusive_unless_lent(u64::from(band.0))?;
+        (self.table().bands.get(&band) == Some(&from)).then_some((band, from, alone))
+    }
+
+    /// Makes discarded bands whose slots cannot be filled bands of zeros.
+    fn empty_the_rest(&self) -> Result<()> {
+        let gone: Vec<BandIndex> = self.table().gone.keys().copied().collect();
+        for band in gone {
+            let _alone = self.units.exclusive(u64::from(band.0));
+            let Some(slot) = self.table().gone.get(&band).copied() else { continue };
+            let place = self.table().place(slot);
+            regions::blank(&*self.file, place..place + self.band_size)?;
+            let mut table = self.table_mut();
+            table.gone.remove(&band);
+            table.bands.insert(band, slot);
+        }
+        Ok(())
+    }
+
+    fn run(&self, moves: &[Move<'_>]) -> Result<()> {
+        let shown: Vec<&Move<'_>> = moves.iter().filter(|one| self.is_shown(one)).collect();
+        let at_once: Vec<&Move<'_>> = moves.iter().filter(|one| !self.is_shown(one)).collect();
+        for one in &shown {
+            self.add_empty_twin(one)?;
+        }
+        self.copy(&at_once)?;
+        self.publish_moves(&at_once)?;
+        if !shown.is_empty() {
+            self.copy(&shown)?;
+            self.publish_moves(&shown)?;
+        }
+        let mut table = self.table_mut();
+        for one in moves {
+            table.spare.remove(&one.to);
+            one.gone.map(|band| table.gone.remove(&band));
+            table.bands.insert(one.band, one.to);
+            table.spare.insert(one.from);
+        }
+        drop(table);
+        self.cut_tail()
+    }
+
+    /// Whether the file shows the place as that of a band of the disk.
+    fn is_shown(&self, one: &Move<'_>) -> bool {
+        let table = self.table();
+        (one.to.0 as usize) < table.on_disk && one.gone.is_some_and(|band| table.is_visible(band))
+    }
+
+    /// Gives the discarded band a second slot, later in the file, that holds zeros.
+    fn add_empty_twin(&self, one: &Move<'_>) -> Result<()> {
+        let Some(band) = one.gone else { return Ok(()) };
+        let next = self.table().next_slot()?;
+        self.extend_to(next.end)?;
+        regions::blank(&*self.file, next.end - self.band_size..next.end)?;
+        let mut table = self.table_mut();
+        table.push(&next, Label::of(band));
+        table.spare.insert(next.slot);
+        Ok(())
+    }
+
+    fn copy(&self, moves: &[&Move<'_>]) -> Result<()> {
+        for one in moves {
+            let (from, to) = { (self.table().place(one.from), self.table().place(one.to)) };
+            regions::copy(&*self.file, from, to, self.band_size)?;
+        }
+        Ok(())
+    }
+
+    /// Labels the places that `moves` were copied to, once the copies, and all labels so far, are durable.
+    fn publish_moves(&self, moves: &[&Move<'_>]) -> Result<()> {
+        let relabelled: Vec<_> = moves.iter().map(|one| (one.to, Label::of(one.band))).collect();
+        let on_disk = self.table().on_disk;
+        {
+            let mut table = self.table_mut();
+            relabelled.iter().for_each(|(slot, label)| table.slots[slot.0 as usize] = *label);
+        }
+        self.publish()?;
+        let known: Vec<_> = relabelled.into_iter().filter(|(slot, _)| (slot.0 as usize) < on_disk).collect();
+        if known.is_empty() {
+            return Ok(());
+        }
+        self.write_labels(&known)?;
+        self.file.flush()
+    }
+
+    /// Clears the labels at the end whose places hold nothing any more, then cuts the file.
+    fn cut_tail(&self) -> Result<()> {
+        let (kept, labels, unlinked) = {
+            let table = self.table();
+            let kept = table.live_end();
+            let nodes = Table::nodes_for(kept);
+            let known = table.on_disk.min(first_slot_of(nodes));
+            let labels: Vec<_> = (kept..known).map(|slot| (Slot(slot as u32), Label::NONE)).collect();
+            (kept, labels, (table.nodes_on_disk > nodes).then_some(nodes))
+        };
+        let was = self.table().slots.len();
+        self.write_labels(&labels)?;
+        if let Some(nodes) = unlinked {
+            let (at, none) = { (self.table().nodes[nodes - 1] + link_at(nodes - 1), U64::ZERO) };
+            self.file.write_at(at, none.as_bytes())?;
+        }
+        if !labels.is_empty() || unlinked.is_some() {
+            self.file.flush()?;
+        }
+        if kept < was {
+            self.table_mut().truncate(kept);
+            let end = self.table().end();
+            self.file.set_len(end, Leave::Any)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the file does not say yet.
+struct Fresh {
+    /// Nodes that nothing links to yet, whole.
+    nodes: Vec<(u64, NextRaw)>,
+    /// Labels for nodes that are linked.
+    labels: Vec<(Slot, Label)>,
+    /// Nodes whose links are new.
+    links: Range<usize>,
+}
+
+impl Table {
+    fn labels(&self, slots: Range<usize>) -> Vec<(Slot, Label)> {
+        slots.clone().zip(&self.slots[slots]).map(|(slot, label)| (Slot(slot as u32), *label)).collect()
+    }
+
+    /// Node `node`, not the first, with its slots up to `end`.
+    fn whole_node(&self, node: usize, end: usize) -> NextRaw {
+        let mut raw = NextRaw::blank(node as u32 - 1);
+        let first = first_slot_of(node);
+        for (slot, label) in raw.slots.iter_mut().zip(&self.slots[first..end.max(first)]) {
+            *slot = (*label).into();
+        }
+        if node + 1 < Self::nodes_for(end) {
+            raw.next = self.nodes[node + 1].into();
+        }
+        raw
+    }
+
+    /// Where the first node of the file leads.
+    fn link_on_disk(&self) -> u64 {
+        if self.nodes_on_disk > 1 { self.nodes[1] } else { 0 }
+    }
+
+    /// The slot after the last one that something stands in.
+    fn live_end(&self) -> usize {
+        let dead: BTreeSet<Slot> = self.dead();
+        (0..self.slots.len()).rev().find(|slot| !dead.contains(&Slot(*slot as u32))).map_or(0, |last| last + 1)
+    }
+}
+
+/// The first slot of node `node`.
+fn first_slot_of(node: usize) -> usize {
+    (0..node).map(|node| slots_of(node) as usize).sum()
+}

@@ -1,0 +1,269 @@
+//! A sparse image on disk. Big-endian, no checksums. Source: docs/formats/sparseimage.md.
+//!
+//! The file is a chain of index nodes, each followed by the bands that its slots name. A slot's *place* in the chain is
+//! the place of its band in the file; its *value* is the band's number on the disk plus one, or zero.
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{LAYER, SECTOR};
+use crate::{Error, Kind, Result};
+
+pub(super) const MAGIC: [u8; 4] = *b"sprs";
+const VERSION: u32 = 3;
+/// Its meaning is not known; every image has it.
+const FLAGS: u32 = 1;
+/// 8 GiB: the most that hdiutil accepts.
+pub(super) const MAX_SECTORS_PER_BAND: u32 = 1 << 24;
+
+/// Bytes of a node, before its first band.
+pub(super) const NODE: u64 = 4096;
+/// Slots of the first node.
+pub(super) const HEAD_SLOTS: u32 = 1008;
+/// Slots of every further node.
+pub(super) const NEXT_SLOTS: u32 = 1010;
+
+/// The first node, at byte 0 of the file. Source: §1.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct HeadRaw {
+    /*000*/ magic: [u8; 4],
+    /*004*/ version: U32,
+    /*008*/ sectors_per_band: U32,
+    /*00C*/ flags: U32,
+    /*010*/ size: SizeRaw,
+    /*024*/ zero: [u8; 28],
+    /*040*/ pub(super) slots: [U32; HEAD_SLOTS as usize],
+}
+const _: () = assert!(size_of::<HeadRaw>() == NODE as usize);
+
+/// The disk's size, with the link to the next node in its midst. Written as one: it lies within a sector. Source: §1.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+pub(super) struct SizeRaw {
+    /*010*/ sectors_low: U32,
+    /*014*/ next: U64, // byte of the next node, 0: none
+    /*01C*/ sectors: U64, // 0: only the low half counts
+}
+const _: () = assert!(size_of::<SizeRaw>() == 20);
+
+/// Every further node. Source: §3.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct NextRaw {
+    /*000*/ magic: [u8; 4],
+    /*004*/ number: U32, // 0, 1, ... over the nodes after the first
+    /*008*/ flags: U32,
+    /*00C*/ pub(super) next: U64,
+    /*014*/ zero: [u8; 36],
+    /*038*/ pub(super) slots: [U32; NEXT_SLOTS as usize],
+}
+const _: () = assert!(size_of::<NextRaw>() == NODE as usize);
+
+/// Where [`SizeRaw`] stands in the first node.
+pub(super) const SIZE_AT: u64 = 0x10;
+const HEAD_SLOTS_AT: u64 = 0x40;
+const NEXT_SLOTS_AT: u64 = 0x38;
+const NEXT_LINK_AT: u64 = 0x0C;
+const HEAD_LINK_AT: u64 = 0x14;
+
+/// What the first node says, its slots left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) sectors_per_band: u32,
+    /// Sectors of the disk, at least 1.
+    pub(super) sectors: u64,
+    pub(super) next: u64,
+    /// Whether the flags are the known ones.
+    pub(super) usual_flags: bool,
+}
+
+impl Head {
+    pub(super) fn parse(raw: &HeadRaw) -> Result<Self> {
+        if raw.magic != MAGIC {
+            return Err(Error::corrupt(LAYER, 0, "is none: it does not begin with \"sprs\""));
+        }
+        let version = raw.version.get();
+        if version != VERSION {
+            return Err(Error::unsupported(LAYER, format!("version {version} of the header, only {VERSION} is known")).at(4));
+        }
+        let sectors_per_band = raw.sectors_per_band.get();
+        if sectors_per_band == 0 || sectors_per_band > MAX_SECTORS_PER_BAND {
+            let expected = format!("{sectors_per_band} sectors in a band, expected 1 to {MAX_SECTORS_PER_BAND}");
+            return Err(Error::corrupt(LAYER, 8, expected));
+        }
+        let sectors = match raw.size.sectors.get() {
+            0 => u64::from(raw.size.sectors_low.get()),
+            sectors => sectors,
+        };
+        // The bound of file offsets, which hdiutil keeps too.
+        if sectors == 0 || sectors > i64::MAX as u64 / SECTOR {
+            return Err(Error::corrupt(LAYER, 0x1C, format!("a disk of {sectors} sectors")));
+        }
+        if sectors.div_ceil(sectors_per_band.into()) > MAX_BANDS_OF_DISK {
+            let limit = format!("a disk of {sectors} sectors has more bands of {sectors_per_band} sectors than can be numbered");
+            return Err(Error::new(Kind::Limit, LAYER, limit).at(0x1C));
+        }
+        let usual_flags = raw.flags.get() == FLAGS;
+        Ok(Self { sectors_per_band, sectors, next: raw.size.next.get(), usual_flags })
+    }
+
+    /// The first node of an image without any band.
+    pub(super) fn blank(sectors_per_band: u32, sectors: u64) -> HeadRaw {
+        HeadRaw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            sectors_per_band: sectors_per_band.into(),
+            flags: FLAGS.into(),
+            size: SizeRaw::new(sectors, 0),
+            zero: [0; 28],
+            slots: [U32::ZERO; HEAD_SLOTS as usize],
+        }
+    }
+}
+
+impl SizeRaw {
+    pub(super) fn new(sectors: u64, next: u64) -> Self {
+        let low = sectors & u64::from(u32::MAX);
+        Self { sectors_low: U32::new(low as u32), next: next.into(), sectors: sectors.into() }
+    }
+}
+
+impl NextRaw {
+    /// The link of a further node that was read at `at`.
+    pub(super) fn parse(&self, at: u64) -> Result<u64> {
+        if self.magic != MAGIC {
+            return Err(Error::corrupt(LAYER, at, "the node before leads here, but no node begins here"));
+        }
+        Ok(self.next.get())
+    }
+
+    /// The `number`th node after the first, without slots or link.
+    pub(super) fn blank(number: u32) -> Self {
+        Self {
+            magic: MAGIC,
+            number: number.into(),
+            flags: FLAGS.into(),
+            next: U64::ZERO,
+            zero: [0; 36],
+            slots: [U32::ZERO; NEXT_SLOTS as usize],
+        }
+    }
+}
+
+/// A band's number on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BandIndex(pub(super) u32);
+
+/// A place for a band in the file, counted over all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot(pub(super) u32);
+
+/// What a slot says: the band that stands there. On disk its number plus one, 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Label(u32);
+
+impl Label {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn of(band: BandIndex) -> Self {
+        Self(band.0 + 1)
+    }
+
+    pub(super) fn band(self) -> Option<BandIndex> {
+        self.0.checked_sub(1).map(BandIndex)
+    }
+}
+
+impl From<U32> for Label {
+    fn from(raw: U32) -> Self {
+        Self(raw.get())
+    }
+}
+
+impl From<Label> for U32 {
+    fn from(label: Label) -> Self {
+        Self::new(label.0)
+    }
+}
+
+/// Bands can be numbered up to here: a label is 32 bits wide and one more than the number.
+pub(super) const MAX_BANDS_OF_DISK: u64 = u32::MAX as u64;
+
+impl Slot {
+    /// Which node it is in, and which of that node's slots it is.
+    pub(super) fn in_node(self) -> (usize, u32) {
+        match self.0.checked_sub(HEAD_SLOTS) {
+            None => (0, self.0),
+            Some(further) => (1 + (further / NEXT_SLOTS) as usize, further % NEXT_SLOTS),
+        }
+    }
+}
+
+/// Slots of node `node`.
+pub(super) fn slots_of(node: usize) -> u32 {
+    if node == 0 { HEAD_SLOTS } else { NEXT_SLOTS }
+}
+
+/// Where in node `node` the slot `within` stands.
+pub(super) fn slot_at(node: usize, within: u32) -> u64 {
+    u64::from(within) * 4 + if node == 0 { HEAD_SLOTS_AT } else { NEXT_SLOTS_AT }
+}
+
+/// Where in node `node` its link to the next stands.
+pub(super) fn link_at(node: usize) -> u64 {
+    if node == 0 { HEAD_LINK_AT } else { NEXT_LINK_AT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vector of §7: a disk of 64 KiB with one band.
+    #[test]
+    fn a_header_by_macos() {
+        let mut raw = Head::blank(2048, 128);
+        raw.slots[0] = Label::of(BandIndex(0)).into();
+        let expected = [
+            "73707273 00000003 00000800 00000001 00000080 0000000000000000 0000000000000080",
+            "00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000001 00000000",
+        ];
+        let expected = expected.concat().replace(' ', "");
+        let found: String = raw.as_bytes()[..0x48].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, expected);
+        let head = Head::parse(&raw).unwrap();
+        assert_eq!(head, Head { sectors_per_band: 2048, sectors: 128, next: 0, usual_flags: true });
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |change: fn(&mut HeadRaw)| {
+            let mut raw = Head::blank(2048, 128);
+            change(&mut raw);
+            Head::parse(&raw).unwrap_err().kind()
+        };
+        use crate::Kind::{Corrupt, Unsupported};
+        assert_eq!(refused(|raw| raw.magic = *b"sprz"), Corrupt);
+        assert_eq!(refused(|raw| raw.version = 4.into()), Unsupported);
+        assert_eq!(refused(|raw| raw.sectors_per_band = 0.into()), Corrupt);
+        assert_eq!(refused(|raw| raw.sectors_per_band = (MAX_SECTORS_PER_BAND + 1).into()), Corrupt);
+        assert_eq!(refused(|raw| raw.size = SizeRaw::new(0, 0)), Corrupt);
+        assert_eq!(refused(|raw| raw.size = SizeRaw::new(u64::MAX, 0)), Corrupt);
+    }
+
+    #[test]
+    fn only_the_low_half_of_an_old_size() {
+        let mut raw = Head::blank(2048, 128);
+        raw.size.sectors = U64::ZERO;
+        assert_eq!(Head::parse(&raw).unwrap().sectors, 128);
+        assert_eq!(Head::parse(&Head::blank(2048, 1 << 40)).unwrap().sectors, 1 << 40);
+        assert_eq!(Head::parse(&Head::blank(1, 1 << 40)).unwrap_err().kind(), Kind::Limit);
+    }
+
+    #[test]
+    fn slots_are_counted_over_the_nodes() {
+        assert_eq!(Slot(1007).in_node(), (0, 1007));
+        assert_eq!(Slot(1008).in_node(), (1, 0));
+        assert_eq!(Slot(1008 + 1010).in_node(), (2, 0));
+    }
+}

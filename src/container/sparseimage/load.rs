@@ -1,0 +1,157 @@
+//! Reading the index of a sparse image, and what can be wrong with it. Source: docs/formats/sparseimage.md §1-3, 6.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::layout::{BandIndex, Head, HeadRaw, Label, NODE, NextRaw, Slot, slot_at, slots_of};
+use super::table::{MAX_SLOTS, Table};
+use super::{LAYER, SECTOR};
+use crate::device::{BlockDevice, regions};
+use crate::problem::{Findings, Severity};
+use crate::{Error, Kind, Result};
+
+/// Bands found twice that are compared: more than an interrupted [`commit`](super::commit) leaves.
+const MAX_TWINS: usize = 1024;
+
+/// The index of an image as its file tells it.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) table: Table,
+    /// Bands that stand in two slots. The later one is the one that counts.
+    pub(super) twins: Vec<Twins>,
+}
+
+/// One band in two slots.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Twins {
+    pub(super) band: BandIndex,
+    pub(super) earlier: Slot,
+    pub(super) later: Slot,
+    /// Both hold the same bytes. If not, the later one holds zeros: a discard was interrupted.
+    pub(super) equal: bool,
+}
+
+/// Reads the index of `file`.
+pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings) -> Result<Loaded> {
+    let file_len = file.info().len;
+    if file_len < NODE {
+        return Err(Error::corrupt(LAYER, 0, format!("the file has {file_len} bytes, its header alone {NODE}")));
+    }
+    let mut raw = HeadRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(0))?;
+    file.read_at(0, raw.as_mut_bytes())?;
+    let head = Head::parse(&raw)?;
+    if !head.usual_flags {
+        findings.report(Severity::Note, Error::unsupported(LAYER, "flags other than 1 in the header").at(0xC))?;
+    }
+    let mut table = Table::blank(u64::from(head.sectors_per_band) * SECTOR, head.sectors * SECTOR);
+    table.slots.extend(raw.slots.map(Label::from));
+    let mut next = head.next;
+    while next != 0 {
+        next = load_next(file, &mut table, next)?;
+    }
+    let used = table.slots.iter().rposition(|label| *label != Label::NONE).map_or(0, |last| last + 1);
+    table.slots.truncate(used);
+    table.slots.shrink_to_fit();
+    table.on_disk = used;
+    table.nodes_on_disk = table.nodes.len();
+    let twins = sort(file_len, &mut table, findings)?;
+    let twins = compare(file, &table, twins, findings)?;
+    Ok(Loaded { table, twins })
+}
+
+fn short(at: u64) -> Error {
+    Error::corrupt(LAYER, at, "a node is cut off")
+}
+
+/// Adds the node at `at`; returns where it leads.
+fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> {
+    let last = table.nodes.len() - 1;
+    let link = table.nodes[last] + super::layout::link_at(last);
+    let lowest = table.end_of_node(last);
+    if at < lowest {
+        let expected = format!("leads to a node at {at}, within the bands of the node it stands in, which end at {lowest}");
+        return Err(Error::corrupt(LAYER, link, expected));
+    }
+    let file_len = file.info().len;
+    if !at.is_multiple_of(SECTOR) || at.checked_add(NODE).is_none_or(|end| end > file_len) {
+        let expected = format!("leads to a node at {at}, expected a multiple of {SECTOR} within the file of {file_len} bytes");
+        return Err(Error::corrupt(LAYER, link, expected));
+    }
+    if table.slots.len() + slots_of(last + 1) as usize > MAX_SLOTS {
+        let limit = format!("more than {MAX_SLOTS} slots are not supported");
+        return Err(Error::new(Kind::Limit, LAYER, limit).at(link));
+    }
+    let mut raw = NextRaw::read_from_bytes(&[0; NODE as usize]).map_err(|_| short(at))?;
+    file.read_at(at, raw.as_mut_bytes())?;
+    let next = raw.parse(at)?;
+    table.nodes.push(at);
+    table.slots.extend(raw.slots.map(Label::from));
+    Ok(next)
+}
+
+/// Sorts the slots into bands, leftovers and gaps. Returns the bands found twice, with both slots.
+fn sort(file_len: u64, table: &mut Table, findings: &mut Findings) -> Result<Vec<(BandIndex, Slot, Slot)>> {
+    let mut twins = Vec::new();
+    for number in 0..table.slots.len() as u32 {
+        let slot = Slot(number);
+        let Some(band) = table.slots[number as usize].band() else {
+            findings.report(Severity::Warning, error_at(table, slot, "is empty, though used ones follow"))?;
+            table.spare.insert(slot);
+            continue;
+        };
+        if table.place(slot) >= file_len {
+            let lost = format!("names band {} at byte {}, past the end of the file at {file_len}", band.0, table.place(slot));
+            findings.report(Severity::Damage, error_at(table, slot, lost))?;
+        }
+        let visible = table.is_visible(band);
+        if !visible {
+            let leftover = format!("names band {}, the disk ends before it", band.0);
+            findings.report(Severity::Warning, error_at(table, slot, leftover))?;
+        }
+        let known = if visible { &mut table.bands } else { &mut table.gone };
+        if let Some(earlier) = known.insert(band, slot) {
+            if twins.len() == MAX_TWINS {
+                let twin = format!("names band {}, as slot {} does, and {MAX_TWINS} more are named twice", band.0, earlier.0);
+                return Err(error_at(table, slot, twin));
+            }
+            twins.push((band, earlier, slot));
+        }
+    }
+    Ok(twins)
+}
+
+/// Tells twins that are alike from those that are not, which is damage.
+fn compare(
+    file: &dyn BlockDevice,
+    table: &Table,
+    twins: Vec<(BandIndex, Slot, Slot)>,
+    findings: &mut Findings,
+) -> Result<Vec<Twins>> {
+    let mut compared = Vec::with_capacity(twins.len());
+    for (band, earlier, later) in twins {
+        let later_is_zero = is_zero_band(file, table, later)?;
+        let equal = if later_is_zero { is_zero_band(file, table, earlier)? } else { same(file, table, earlier, later)? };
+        let both = format!("names band {}, as slot {} does", band.0, earlier.0);
+        if equal || later_is_zero {
+            findings.report(Severity::Warning, error_at(table, later, both))?;
+        } else {
+            findings.report(Severity::Damage, error_at(table, later, both + ", but holds other bytes"))?;
+        }
+        compared.push(Twins { band, earlier, later, equal });
+    }
+    Ok(compared)
+}
+
+/// Whether the band in `slot` holds nothing but zeros. What the file does not have counts as zeros.
+pub(super) fn is_zero_band(file: &dyn BlockDevice, table: &Table, slot: Slot) -> Result<bool> {
+    let start = table.place(slot);
+    regions::is_zero(file, start..start + table.band_size)
+}
+
+fn same(file: &dyn BlockDevice, table: &Table, one: Slot, other: Slot) -> Result<bool> {
+    regions::are_equal(file, table.place(one), table.place(other), table.band_size)
+}
+
+fn error_at(table: &Table, slot: Slot, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    let (node, within) = slot.in_node();
+    Error::corrupt(LAYER, table.nodes[node] + slot_at(node, within), format!("slot {} {}", slot.0, message.into()))
+}

@@ -1,0 +1,243 @@
+//! UDSP, the sparse image (`.sparseimage`): one file of bands in the order of their first writing, with an index.
+//!
+//! * [`layout`]: the bytes of the index.
+//! * [`table`]: the index in memory; [`load`] reads and checks it.
+//! * [`bands`]: where bytes of the disk are in the file, and how they get there.
+//! * [`commit`]: flush; moving the last bands into gaps and cutting the file, so that no power cut shows the wrong bytes.
+//! * [`resize`]: growing and shrinking. [`recover`]: tidying up what a power cut left.
+//!
+//! What is not done: nothing is kept about which parts of a band were written. On disk there is no place for it.
+
+mod bands;
+mod commit;
+mod layout;
+mod load;
+mod recover;
+mod resize;
+mod table;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zerocopy::IntoBytes;
+
+use self::layout::{Head, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE};
+use self::table::{MAX_SLOTS, Table};
+use super::{SECTOR, check_len};
+use crate::device::units::Units;
+use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent, failed::Failed};
+use crate::problem::{Findings, Problem, Severity};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "sparse image";
+
+/// A disk in one file of bands.
+#[derive(Debug)]
+pub struct SparseImage {
+    file: Arc<dyn BlockDevice>,
+    access: Access,
+    band_size: u64,
+    /// Never held over input or output.
+    table: RwLock<Table>,
+    /// One for each band: shared to read and write in place, exclusive to make, move or drop it.
+    units: Arc<Units>,
+    /// Whoever makes the file longer or shorter, which is where slots are handed out.
+    tail: Mutex<()>,
+    /// One flush or change of size at a time: the second must not return before the first is done.
+    flushing: Mutex<()>,
+    failed: Failed,
+}
+
+/// What a new image is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct CreateOptions {
+    /// Bytes of the disk, a multiple of 512, not zero.
+    pub len: u64,
+    /// Bytes of a band, a multiple of 512 up to 8 GiB. [`default_band_size`] unless told.
+    pub band_size: Option<u64>,
+}
+
+/// Facts of an image for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of a band.
+    pub band_size: u64,
+    /// Bands that are stored.
+    pub bands: u64,
+    /// Places in the file for bands that were discarded and not yet filled.
+    pub unused: u64,
+    /// Bytes of the file.
+    pub file_len: u64,
+    /// Index nodes; the first holds 1008 bands, every other 1010.
+    pub nodes: u64,
+}
+
+/// Apple's mebibyte, and more where a disk would have more bands than one image stores.
+pub fn default_band_size(len: u64) -> u64 {
+    let most = u64::from(MAX_SECTORS_PER_BAND) * SECTOR;
+    len.div_ceil(MAX_SLOTS as u64).checked_next_power_of_two().unwrap_or(most).clamp(1 << 20, most)
+}
+
+/// Whether a file that begins with `start` is a sparse image.
+pub fn probe(start: &[u8]) -> bool {
+    start.starts_with(&layout::MAGIC)
+}
+
+/// Every problem of the image in `file`, which is only read.
+pub fn check(file: &dyn BlockDevice) -> Vec<Problem> {
+    let mut findings = Findings::Check(Vec::new());
+    let checked = load::load(file, &mut findings).and_then(|loaded| {
+        let (file_len, end) = (file.info().len, loaded.table.end());
+        if file_len < end {
+            let lost = format!("the file ends at byte {file_len}, its last band at {end}");
+            findings.report(Severity::Damage, Error::corrupt(LAYER, file_len, lost))?;
+        } else if file_len > end {
+            let unused = format!("{} bytes after the last band belong to nothing", file_len - end);
+            findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
+        }
+        Ok(())
+    });
+    findings.into_problems(checked)
+}
+
+impl SparseImage {
+    /// Makes `file`, which must be empty, a blank image.
+    pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
+        let band_size = options.band_size.unwrap_or_else(|| default_band_size(options.len));
+        let sectors_per_band = check_geometry(band_size, options.len)?;
+        if file.info().len != 0 {
+            let taken = format!("the file holds {} bytes already, expected an empty one", file.info().len);
+            return Err(Error::new(Kind::Conflict, LAYER, taken));
+        }
+        file.set_len(NODE, Leave::Zeros)?;
+        file.write_at(0, Head::blank(sectors_per_band, options.len / SECTOR).as_bytes())?;
+        file.flush()?;
+        Ok(Self::over(file, Table::blank(band_size, options.len)))
+    }
+
+    /// Opens the image in `file`, for writing if the file may be written. What an interrupted change left behind is
+    /// tidied up only then; reading changes nothing.
+    pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
+        let mut loaded = load::load(&*file, &mut Findings::Open)?;
+        let interrupted = !loaded.twins.is_empty();
+        if file.info().access == Access::ReadWrite {
+            recover::recover(&*file, &mut loaded)?;
+        }
+        let image = Self::over(file, loaded.table);
+        if interrupted {
+            image.flush()?; // the change is brought to its end
+        }
+        Ok(image)
+    }
+
+    fn over(file: Arc<dyn BlockDevice>, table: Table) -> Self {
+        Self {
+            access: file.info().access,
+            file,
+            band_size: table.band_size,
+            table: RwLock::new(table),
+            units: Arc::default(),
+            tail: Mutex::default(),
+            flushing: Mutex::default(),
+            failed: Failed::default(),
+        }
+    }
+
+    /// Bytes of a band.
+    pub fn band_size(&self) -> u64 {
+        self.band_size
+    }
+
+    /// How much is stored.
+    pub fn usage(&self) -> Usage {
+        let table = self.table();
+        Usage {
+            band_size: self.band_size,
+            bands: table.bands.len() as u64,
+            unused: (table.gone.len() + table.spare.len()) as u64,
+            file_len: self.file.info().len,
+            nodes: table.nodes.len() as u64,
+        }
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        self.failed.check(LAYER)
+    }
+}
+
+/// Refuses sizes that the format cannot hold; returns the sectors of a band.
+fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
+    let sectors = band_size / SECTOR;
+    if band_size == 0 || !band_size.is_multiple_of(SECTOR) || sectors > u64::from(MAX_SECTORS_PER_BAND) {
+        let expected = format!("a band of {band_size} bytes, expected a multiple of {SECTOR} up to 8 GiB");
+        return Err(Error::new(Kind::Invalid, LAYER, expected));
+    }
+    check_len(LAYER, len)?;
+    if len.div_ceil(band_size) > MAX_BANDS_OF_DISK {
+        let limit = format!("a disk of {len} bytes has more bands of {band_size} bytes than can be numbered");
+        return Err(Error::new(Kind::Limit, LAYER, limit));
+    }
+    Ok(sectors as u32)
+}
+
+impl BlockDevice for SparseImage {
+    fn info(&self) -> Info {
+        let below = self.file.info();
+        let len = self.table().len;
+        Info { len, block: SECTOR as u32, write: below.write, discard: self.band_size, access: self.access }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.read(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.check_changeable()?;
+        self.write(offset, buf)
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.info().check_range(LAYER, &range)?;
+        self.check_changeable()?;
+        self.drop_range(range, leave)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        self.extent(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failed.check(LAYER)?;
+        self.failed.note(self.commit())
+    }
+
+    /// `len` must be a multiple of 512, not zero. What is cut off, or grown, is durable at once.
+    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+        self.check_changeable()?;
+        check_geometry(self.band_size, len)?;
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failed.check(LAYER)?;
+        self.resize(len)
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        self.lend_band(range)
+    }
+}
