@@ -4,6 +4,7 @@
 //! not built yet, or is not ours, is told apart by its magic ([`foreign`]) and refused by name, so that it is never taken for a
 //! raw disk.
 
+pub mod asif;
 pub mod foreign;
 pub mod raw;
 pub mod sparsebundle;

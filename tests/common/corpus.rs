@@ -101,8 +101,7 @@ impl Image {
         &self.entry
     }
 
-    /// The image file with the corpus's own compression undone; `None` where that is one we do not have (lzfse) or the
-    /// image is a folder.
+    /// The image file with the corpus's own compression undone; `None` where the image is a folder.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         let stored = || fs::read(self.location()).expect("the corpus can be read");
         let mut bytes = Vec::new();
@@ -111,7 +110,8 @@ impl Image {
             None => return Some(stored()),
             Some("gzip") => flate2::read::GzDecoder::new(stored().as_slice()).read_to_end(&mut bytes).map(drop),
             Some("xz") => lzma_rust2::XzReader::new(stored().as_slice(), false).read_to_end(&mut bytes).map(drop),
-            Some(_) => return None,
+            Some("lzfse") => lzfse_rust::decode_bytes(&stored(), &mut bytes).map(drop).map_err(std::io::Error::from),
+            Some(other) => panic!("{}: compressed by {other}", self.path()),
         }
         .expect("the corpus is well compressed");
         let expected = self.text("image_sha256").expect("a compressed image has the sum of what is inside");
@@ -193,8 +193,14 @@ fn known_file(file: &Value) -> KnownFile {
 
 /// The SHA-256 of `bytes` as the manifest writes it.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
+    sha256_of_pieces([bytes])
+}
+
+/// The same of pieces that are not in memory together.
+pub(crate) fn sha256_of_pieces<B: AsRef<[u8]>>(pieces: impl IntoIterator<Item = B>) -> String {
     use std::fmt::Write;
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+    let sum = pieces.into_iter().fold(Sha256::new(), |sum, piece| sum.chain_update(piece));
+    sum.finalize().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,0 +1,148 @@
+//! A bounded memory of pieces of metadata, in which what was changed stays until it is written.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Values by key, the ones not asked for lately dropped when there are more than `limit`.
+#[derive(Debug)]
+pub(super) struct Cache<K, V> {
+    slots: HashMap<K, Slot<V>>,
+    /// The order in which values are looked at to be dropped.
+    clock: VecDeque<K>,
+    /// Keys of values that differ from what is on disk.
+    changed: HashSet<K>,
+    /// Keys of values that are on their way to the disk: until they are there, they must not be read from it.
+    writing: HashSet<K>,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    value: V,
+    used: AtomicBool,
+}
+
+impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { slots: HashMap::new(), clock: VecDeque::new(), changed: HashSet::new(), writing: HashSet::new(), limit }
+    }
+
+    pub(super) fn get(&self, key: K) -> Option<&V> {
+        let slot = self.slots.get(&key)?;
+        if !slot.used.load(Ordering::Relaxed) {
+            slot.used.store(true, Ordering::Relaxed); // written only when it changes: many threads come by
+        }
+        Some(&slot.value)
+    }
+
+    /// Adds a value as it is on disk.
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.make_room();
+        if self.clock.len() > 2 * self.limit.max(self.slots.len()) {
+            self.clock = self.slots.keys().copied().collect(); // without the keys of values that were removed
+        }
+        if self.slots.insert(key, Slot { value, used: AtomicBool::new(false) }).is_none() {
+            self.clock.push_back(key);
+        }
+    }
+
+    /// A value that is there, about to be changed.
+    pub(super) fn change(&mut self, key: K) -> Option<&mut V> {
+        let slot = self.slots.get_mut(&key)?;
+        self.changed.insert(key);
+        *slot.used.get_mut() = true;
+        Some(&mut slot.value)
+    }
+
+    /// A value that is there, changed in a way that the disk need not know of.
+    pub(super) fn adjust(&mut self, key: K) -> Option<&mut V> {
+        self.slots.get_mut(&key).map(|slot| &mut slot.value)
+    }
+
+    /// All values, to be changed in ways that the disk need not know of.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.slots.values_mut().map(|slot| &mut slot.value)
+    }
+
+    /// Forgets a value, changed or not.
+    pub(super) fn remove(&mut self, key: K) {
+        self.slots.remove(&key);
+        self.changed.remove(&key);
+    }
+
+    pub(super) fn changed(&self) -> impl Iterator<Item = (K, &V)> {
+        self.changed.iter().filter_map(|key| Some((*key, &self.slots.get(key)?.value)))
+    }
+
+    pub(super) fn count_changed(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// The changed values, which count as being written from now on.
+    pub(super) fn take_changed(&mut self) -> Vec<(K, V)> {
+        let taken: Vec<(K, V)> = self.changed().map(|(key, value)| (key, value.clone())).collect();
+        self.writing.extend(self.changed.drain());
+        taken
+    }
+
+    /// What was taken is on disk.
+    pub(super) fn written(&mut self) {
+        self.writing.clear();
+    }
+
+    fn make_room(&mut self) {
+        let mut tries = 2 * self.clock.len();
+        while self.slots.len() >= self.limit && tries > 0 {
+            tries -= 1;
+            let Some(key) = self.clock.pop_front() else { return };
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
+            let was_used = std::mem::take(slot.used.get_mut());
+            if was_used || self.changed.contains(&key) || self.writing.contains(&key) {
+                self.clock.push_back(key);
+            } else {
+                self.slots.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_stays() {
+        let mut cache = Cache::new(4);
+        for key in 0..100 {
+            cache.insert(key, key);
+            if key % 50 == 0 {
+                *cache.change(key).unwrap() += 1000;
+            }
+        }
+        assert!(cache.slots.len() <= 4 && cache.clock.len() <= 5);
+        assert_eq!((cache.get(0), cache.get(50), cache.get(1)), (Some(&1000), Some(&1050), None));
+        assert_eq!(cache.take_changed().len(), 2);
+        (200..300).for_each(|key| cache.insert(key, key));
+        assert_eq!(cache.get(50), Some(&1050), "not on disk yet");
+        cache.written();
+        (300..400).for_each(|key| cache.insert(key, key));
+        assert_eq!((cache.get(0), cache.count_changed()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_in_use_stays_longer() {
+        let mut cache = Cache::new(3);
+        for key in 0..50 {
+            cache.insert(key, key);
+            assert!(cache.get(0).is_some(), "asked for all the time");
+        }
+        cache.remove(0);
+        assert_eq!(cache.get(0), None);
+        for key in 0..1000 {
+            cache.insert(key, key);
+            cache.remove(key);
+        }
+        assert!(cache.clock.len() < 10, "removed keys are remembered");
+    }
+}

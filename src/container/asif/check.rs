@@ -1,0 +1,55 @@
+//! What is wrong with an image, all of it.
+
+use std::sync::Arc;
+
+use super::layout::Entry;
+use super::mask::State;
+use super::owners::Owner;
+use super::{Asif, LAYER, load};
+use crate::device::{Access, BlockDevice};
+use crate::problem::{Findings, Problem, Severity};
+use crate::{Error, Result};
+
+/// Every problem of the image in `file`, which is only read.
+pub fn check(file: &Arc<dyn BlockDevice>) -> Vec<Problem> {
+    let mut findings = Findings::Check(Vec::new());
+    let checked = check_all(file, &mut findings);
+    findings.into_problems(checked)
+}
+
+fn check_all(file: &Arc<dyn BlockDevice>, findings: &mut Findings) -> Result<()> {
+    let loaded = load::load(&**file, findings)?;
+    let (beyond, end) = (loaded.beyond.clone(), loaded.used.end());
+    let image = Asif::over(file.clone(), loaded, Access::ReadOnly)?;
+    for (chunk, at) in beyond.iter().filter(|(chunk, _)| !image.described().chunks.contains(chunk)) {
+        let leftover = format!("something for chunk {}, past the end of the disk", chunk.0);
+        findings.report(Severity::Warning, Error::corrupt(LAYER, *at, leftover))?;
+    }
+    let (len, end) = (file.info().len, end.0 * image.geometry.chunk_bytes());
+    if len > end {
+        let unused = format!("{} bytes after the last chunk belong to nothing", len - end);
+        return findings.report(Severity::Note, Error::corrupt(LAYER, end, unused));
+    }
+    if len < end { image.check_cut_off(len, findings) } else { Ok(()) }
+}
+
+impl Asif {
+    /// The file ends within its last chunk: whether something is lost by that.
+    fn check_cut_off(&self, len: u64, findings: &mut Findings) -> Result<()> {
+        let there = len % self.geometry.chunk_bytes();
+        let is_lost = match self.last_chunks(1)?.first() {
+            Some((_, Owner::Data(chunk))) => match self.tables.entry(*chunk)? {
+                Entry::Partial(_) => {
+                    let lost = (there / u64::from(self.geometry.block)) as u32..self.geometry.blocks_per_chunk();
+                    let mask = self.tables.mask(*chunk)?;
+                    lost.into_iter().any(|block| mask.is(block..block + 1, State::Written))
+                }
+                _ => true,
+            },
+            // What was never written of a table or bitmap need not be there.
+            _ => false,
+        };
+        let severity = if is_lost { Severity::Damage } else { Severity::Note };
+        findings.report(severity, Error::corrupt(LAYER, len, "the file ends here, within its last chunk"))
+    }
+}

@@ -1,0 +1,400 @@
+//! Where bytes of the disk are in the file, and how they get there.
+//!
+//! A request is cut at the borders of chunks. Each piece holds its chunk's lock alone: shared while it is read, or
+//! written where all its blocks count already; exclusively to make blocks count, or to give the chunk a place or none.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use super::layout::{DiskChunk, Entry, FileChunk};
+use super::mask::{Mask, State};
+use super::{Asif, LAYER};
+use crate::device::{Extent, ExtentKind, Leave, Lent, is_zero, regions};
+use crate::{Error, Result};
+
+/// What stands for a chunk.
+enum Found {
+    Uninit,
+    Unmapped,
+    Full(FileChunk),
+    Partial(FileChunk, Arc<Mask>),
+}
+
+/// The part of a request that falls into one chunk.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub(super) chunk: DiskChunk,
+    /// In the chunk.
+    pub(super) within: Range<u64>,
+}
+
+impl Piece {
+    fn len(&self) -> u64 {
+        self.within.end - self.within.start
+    }
+}
+
+impl Asif {
+    /// The first piece of `range`, which is not empty.
+    pub(super) fn piece(&self, range: &Range<u64>) -> Piece {
+        let bytes = self.geometry.chunk_bytes();
+        let within = range.start % bytes;
+        Piece { chunk: self.geometry.chunk_at(range.start), within: within..bytes.min(within + (range.end - range.start)) }
+    }
+
+    /// Refuses a piece past the end: the length may have changed since the request was let in.
+    fn check_piece(&self, piece: &Piece) -> Result<()> {
+        let (start, len) = (self.geometry.start(piece.chunk) + piece.within.start, self.len.load(Ordering::SeqCst));
+        if start + piece.len() > len {
+            return Err(Error::out_of_range(LAYER, start, piece.len(), len));
+        }
+        Ok(())
+    }
+
+    /// What stands for a chunk. The caller holds it.
+    fn find(&self, chunk: DiskChunk) -> Result<Found> {
+        Ok(match self.tables.entry(chunk)? {
+            Entry::Uninit => Found::Uninit,
+            Entry::Unmapped => Found::Unmapped,
+            Entry::Full(place) => Found::Full(place),
+            Entry::Partial(place) => Found::Partial(place, self.tables.mask(chunk)?),
+        })
+    }
+
+    /// The blocks that `within` touches.
+    fn blocks(&self, within: &Range<u64>) -> Range<u32> {
+        let block = u64::from(self.geometry.block);
+        (within.start / block) as u32..within.end.div_ceil(block) as u32
+    }
+
+    /// The first run of `within` whose blocks have one state.
+    fn run(&self, mask: &Mask, within: &Range<u64>) -> (State, Range<u64>) {
+        let blocks = self.blocks(within);
+        let first = blocks.start;
+        let (state, count) = mask.run(blocks);
+        let end = u64::from(first + count) * u64::from(self.geometry.block);
+        (state, within.start..end.min(within.end))
+    }
+
+    pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let (mut at, mut rest) = (offset, buf);
+        while at < end {
+            let piece = self.piece(&(at..end));
+            let (part, tail) = rest.split_at_mut(piece.len() as usize);
+            let _held = self.units.shared(piece.chunk.0);
+            self.check_piece(&piece)?;
+            self.read_piece(&piece, part)?;
+            (at, rest) = (at + piece.len(), tail);
+        }
+        Ok(())
+    }
+
+    /// Reads a piece of a chunk, also of one past the end of the disk. The caller holds it.
+    fn read_piece(&self, piece: &Piece, buf: &mut [u8]) -> Result<()> {
+        match self.find(piece.chunk)? {
+            Found::Uninit | Found::Unmapped => buf.fill(0),
+            Found::Full(place) => self.read_stored(place, &piece.within, buf)?,
+            Found::Partial(place, mask) => {
+                let (mut within, mut rest) = (piece.within.clone(), buf);
+                while !within.is_empty() {
+                    let (state, run) = self.run(&mask, &within);
+                    let (part, tail) = rest.split_at_mut((run.end - run.start) as usize);
+                    match state {
+                        State::Written => self.read_stored(place, &run, part)?,
+                        State::Uninit | State::Unmapped => part.fill(0),
+                    }
+                    (within.start, rest) = (run.end, tail);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_stored(&self, place: FileChunk, within: &Range<u64>, buf: &mut [u8]) -> Result<()> {
+        let at = self.geometry.in_file(place, within.clone());
+        let file_len = self.file.info().len;
+        if at.end > file_len {
+            let lost = format!("the file ends at byte {file_len}, within chunk {}", place.0);
+            return Err(Error::corrupt(LAYER, at.start, lost));
+        }
+        self.file.read_at(at.start, buf)
+    }
+
+    /// Reads a part of a chunk that is metadata.
+    pub(super) fn read_chunk(&self, chunk: DiskChunk, start: u64, buf: &mut [u8]) -> Result<()> {
+        let _held = self.units.shared(chunk.0);
+        self.read_piece(&Piece { chunk, within: start..start + buf.len() as u64 }, buf)
+    }
+
+    pub(super) fn write(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let (mut at, mut rest) = (offset, buf);
+        while at < end {
+            let piece = self.piece(&(at..end));
+            let (part, tail) = rest.split_at(piece.len() as usize);
+            if !self.write_in_place(&piece, part)? {
+                self.write_first(&piece, part)?;
+            }
+            (at, rest) = (at + piece.len(), tail);
+        }
+        Ok(())
+    }
+
+    /// Writes a piece whose blocks all count. `false`: they do not.
+    fn write_in_place(&self, piece: &Piece, bytes: &[u8]) -> Result<bool> {
+        let _held = self.units.shared(piece.chunk.0);
+        self.check_piece(piece)?;
+        let place = match self.find(piece.chunk)? {
+            Found::Full(place) => place,
+            Found::Partial(place, mask) if mask.is(self.blocks(&piece.within), State::Written) => place,
+            _ => return Ok(false),
+        };
+        self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes)?;
+        Ok(true)
+    }
+
+    /// Writes a piece some of whose blocks did not count a moment ago.
+    fn write_first(&self, piece: &Piece, bytes: &[u8]) -> Result<()> {
+        let _alone = self.units.exclusive(piece.chunk.0);
+        let _noted = self.make(piece.chunk);
+        self.check_piece(piece)?;
+        let shows_below = self.layer.is_overlaid;
+        match self.find(piece.chunk)? {
+            Found::Full(place) => self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes),
+            Found::Partial(place, mask) => self.write_blocks(piece, place, (*mask).clone(), bytes),
+            Found::Uninit if !shows_below && is_zero(bytes) => Ok(()),
+            Found::Unmapped if is_zero(bytes) => Ok(()),
+            Found::Uninit if piece.len() < self.geometry.chunk_bytes() => self.add(piece, |place| {
+                let mask = Mask::all(self.geometry.mask_bytes(), State::Uninit);
+                self.write_blocks(piece, place, mask, bytes)
+            }),
+            Found::Uninit | Found::Unmapped => self.add(piece, |place| self.write_whole(piece, place, bytes)),
+        }
+    }
+
+    /// Gives the chunk of `piece` a place, which `fill` fills and tells of.
+    fn add(&self, piece: &Piece, fill: impl FnOnce(FileChunk) -> Result<()>) -> Result<()> {
+        debug_assert!(piece.len() <= self.geometry.chunk_bytes());
+        let place = self.space.allocate()?;
+        fill(place).inspect_err(|_| self.space.give_back(place))
+    }
+
+    /// Writes some blocks of a chunk and lets them count. What a block has beside `bytes` is made zeros if it did not
+    /// count before.
+    fn write_blocks(&self, piece: &Piece, place: FileChunk, mut mask: Mask, bytes: &[u8]) -> Result<()> {
+        let (block, blocks) = (u64::from(self.geometry.block), self.blocks(&piece.within));
+        let whole = u64::from(blocks.start) * block..u64::from(blocks.end) * block;
+        let counts = |number: u32| mask.is(number..number + 1, State::Written);
+        let pads =
+            [(whole.start..piece.within.start, counts(blocks.start)), (piece.within.end..whole.end, counts(blocks.end - 1))];
+        for (pad, _) in pads.into_iter().filter(|(pad, counts)| !pad.is_empty() && !counts) {
+            let at = self.geometry.in_file(place, pad);
+            self.file.write_at(at.start, &vec![0; (at.end - at.start) as usize])?;
+        }
+        self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes)?;
+        mask.set(blocks, State::Written);
+        match self.tables.entry(piece.chunk)? {
+            _ if mask.is_full() => self.tables.set(piece.chunk, Entry::Full(place), None, &self.space),
+            Entry::Partial(_) => {
+                self.tables.set_mask(piece.chunk, mask);
+                Ok(())
+            }
+            _ => self.tables.set(piece.chunk, Entry::Partial(place), Some(mask), &self.space),
+        }
+    }
+
+    /// Writes a whole chunk, zeros around `bytes`. Used for one that was discarded too, whatever `bytes` are: on disk it
+    /// may still be partly written in another place, and a mask is not to tell of two places.
+    fn write_whole(&self, piece: &Piece, place: FileChunk, bytes: &[u8]) -> Result<()> {
+        for around in [0..piece.within.start, piece.within.end..self.geometry.chunk_bytes()] {
+            regions::blank(&*self.file, self.geometry.in_file(place, around))?;
+        }
+        self.file.write_at(self.geometry.in_file(place, piece.within.clone()).start, bytes)?;
+        self.tables.set(piece.chunk, Entry::Full(place), None, &self.space)
+    }
+
+    /// Notes that a chunk is being made, so that whoever cuts the disk waits for it.
+    fn make(&self, chunk: DiskChunk) -> Making<'_> {
+        self.making().push(chunk);
+        Making { image: self, chunk }
+    }
+
+    pub(super) fn making(&self) -> MutexGuard<'_, Vec<DiskChunk>> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn drop_range(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let piece = self.piece(&(at..range.end));
+            let next = at + piece.len();
+            let to_the_end = piece.within.end == self.geometry.chunk_bytes() || next == self.len.load(Ordering::SeqCst);
+            let is_whole = piece.within.start == 0 && to_the_end;
+            let must_state_zeros = self.layer.is_overlaid && leave == Leave::Zeros;
+            at = match self.without_data(&piece, range.end)? {
+                Some((_, count)) if !must_state_zeros => self.geometry.start(DiskChunk(piece.chunk.0 + count)),
+                Some((Entry::Unmapped, _)) => next,
+                _ if is_whole => self.drop_chunk(piece.chunk, must_state_zeros).map(|()| next)?,
+                _ => self.drop_part(&piece, leave, must_state_zeros).map(|()| next)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// How many chunks from that of `piece` on, up to `end`, have an entry without data. `None`: the first has data.
+    fn without_data(&self, piece: &Piece, end: u64) -> Result<Option<(Entry, u64)>> {
+        match self.tables.entry(piece.chunk)? {
+            entry @ (Entry::Uninit | Entry::Unmapped) => {
+                let end = DiskChunk(end.div_ceil(self.geometry.chunk_bytes()));
+                Ok(Some((entry, self.tables.run_without_data(piece.chunk, end)?)))
+            }
+            Entry::Full(_) | Entry::Partial(_) => Ok(None),
+        }
+    }
+
+    /// Takes a whole chunk away. Its place stays as it is until nothing on disk tells of it.
+    fn drop_chunk(&self, chunk: DiskChunk, must_state_zeros: bool) -> Result<()> {
+        let _alone = self.units.exclusive(chunk.0);
+        let _noted = self.make(chunk);
+        self.check_piece(&Piece { chunk, within: 0..1 })?;
+        let entry = self.tables.entry(chunk)?;
+        if entry.chunk().is_some() || (must_state_zeros && entry == Entry::Uninit) {
+            self.tables.set(chunk, Entry::Unmapped, None, &self.space)?;
+            entry.chunk().into_iter().for_each(|place| self.space.release(place));
+        }
+        Ok(())
+    }
+
+    /// Makes what is stored in a part of a chunk zeros, or anything. In a layer, blocks that show what is below are
+    /// hidden.
+    fn drop_part(&self, piece: &Piece, leave: Leave, must_state_zeros: bool) -> Result<()> {
+        if must_state_zeros {
+            self.hide_blocks(piece)?;
+        }
+        let _held = self.units.shared(piece.chunk.0);
+        self.check_piece(piece)?;
+        match self.find(piece.chunk)? {
+            Found::Uninit | Found::Unmapped => Ok(()),
+            Found::Full(place) => self.file.discard(self.geometry.in_file(place, piece.within.clone()), leave),
+            Found::Partial(place, mask) => {
+                let mut within = piece.within.clone();
+                while !within.is_empty() {
+                    let (state, run) = self.run(&mask, &within);
+                    within.start = run.end;
+                    if state == State::Written {
+                        self.file.discard(self.geometry.in_file(place, run), leave)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets the whole blocks of `piece` that were never written state zeros.
+    fn hide_blocks(&self, piece: &Piece) -> Result<()> {
+        let block = u64::from(self.geometry.block);
+        let blocks = piece.within.start.div_ceil(block) as u32..(piece.within.end / block) as u32;
+        let _alone = self.units.exclusive(piece.chunk.0);
+        let _noted = self.make(piece.chunk);
+        self.check_piece(piece)?;
+        let (place, mut mask) = match self.find(piece.chunk)? {
+            Found::Uninit => (None, Mask::all(self.geometry.mask_bytes(), State::Uninit)),
+            Found::Partial(place, mask) => (Some(place), (*mask).clone()),
+            Found::Unmapped | Found::Full(_) => return Ok(()),
+        };
+        let before = mask.clone();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let (state, count) = mask.run(at..blocks.end);
+            if state == State::Uninit {
+                mask.set(at..at + count, State::Unmapped);
+            }
+            at += count;
+        }
+        match place {
+            _ if mask == before => Ok(()),
+            Some(_) => {
+                self.tables.set_mask(piece.chunk, mask);
+                Ok(())
+            }
+            None => self.add(piece, |place| self.tables.set(piece.chunk, Entry::Partial(place), Some(mask), &self.space)),
+        }
+    }
+
+    pub(super) fn extent(&self, range: Range<u64>) -> Result<Extent> {
+        let piece = self.piece(&range);
+        let _held = self.units.shared(piece.chunk.0);
+        self.check_piece(&piece)?;
+        let rest = |kind| Ok(Extent { kind, len: piece.len() });
+        match self.find(piece.chunk)? {
+            Found::Full(place) => self.stored_extent(place, piece.within),
+            Found::Partial(place, mask) => match self.run(&mask, &piece.within) {
+                (State::Written, run) => self.stored_extent(place, run),
+                (State::Uninit, run) => Ok(Extent { kind: ExtentKind::Hole, len: run.end - run.start }),
+                (State::Unmapped, run) => Ok(Extent { kind: ExtentKind::Zero, len: run.end - run.start }),
+            },
+            Found::Uninit => rest(ExtentKind::Hole).and_then(|extent| self.with_next(extent, &piece, &range)),
+            Found::Unmapped => rest(ExtentKind::Zero).and_then(|extent| self.with_next(extent, &piece, &range)),
+        }
+    }
+
+    /// An extent without data, with the chunks after it that are the same.
+    fn with_next(&self, extent: Extent, piece: &Piece, range: &Range<u64>) -> Result<Extent> {
+        let Some((entry, count)) = self.without_data(piece, range.end)? else { return Ok(extent) };
+        let kind = if entry == Entry::Uninit { ExtentKind::Hole } else { ExtentKind::Zero };
+        if kind != extent.kind {
+            return Ok(extent);
+        }
+        let end = self.geometry.start(DiskChunk(piece.chunk.0 + count)).min(range.end);
+        Ok(Extent { kind, len: end - range.start })
+    }
+
+    fn stored_extent(&self, place: FileChunk, within: Range<u64>) -> Result<Extent> {
+        let at = self.geometry.in_file(place, within);
+        if at.end > self.file.info().len {
+            return Ok(Extent { kind: ExtentKind::Data, len: at.end - at.start }); // reading it tells what is wrong
+        }
+        let below = self.file.extent_at(at)?;
+        let kind = if below.kind == ExtentKind::Data { ExtentKind::Data } else { ExtentKind::Zero };
+        Ok(Extent { kind, ..below })
+    }
+
+    pub(super) fn lend_chunk(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let piece = self.piece(&range);
+        let held = self.units.lent(piece.chunk.0);
+        self.check_piece(&piece)?;
+        let (place, within) = match self.find(piece.chunk)? {
+            Found::Full(place) => (place, piece.within),
+            Found::Partial(place, mask) => match self.run(&mask, &piece.within) {
+                (State::Written, run) => (place, run),
+                _ => return Ok(None),
+            },
+            Found::Uninit | Found::Unmapped => return Ok(None),
+        };
+        let at = self.geometry.in_file(place, within);
+        if at.end > self.file.info().len {
+            return Ok(None);
+        }
+        Ok(self.file.lend(at)?.map(|lent| lent.holding(held)))
+    }
+}
+
+/// A chunk that is being made, until this is dropped.
+struct Making<'a> {
+    image: &'a Asif,
+    chunk: DiskChunk,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        let mut making = self.image.making();
+        if let Some(index) = making.iter().position(|chunk| *chunk == self.chunk) {
+            making.swap_remove(index);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Making changes durable, in the order of docs/formats/asif.md §8, with two barriers more.
+//!
+//! ```text
+//!  data, new bitmaps (blank), copies of moved chunks            flush
+//!  masks, and the entries of new bitmaps                        flush
+//!  tables, in place                                             flush
+//!  the directory that does not count, with a lower version      flush
+//!  its version: now it counts                                   flush
+//!  chunks that nothing names any more are free
+//! ```
+//!
+//! A mask is durable before an entry tells that it counts: otherwise blocks of a former life would show. The entry of a
+//! chunk that was partly written, and is so in another place now, comes in one step with nothing else, so nobody writes
+//! to such a chunk from its move to the end of the commit. Steps without changes are left out; a flush after writes in
+//! place is one flush of the file.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use uuid::Uuid;
+use zerocopy::IntoBytes;
+
+use super::layout::FileChunk;
+use super::{Asif, LAYER};
+use crate::device::units::{Held, Units};
+use crate::{Error, Kind, Result};
+
+/// Chunks that stay as they are until a commit is done.
+pub(super) type HeldChunks<'a> = Vec<Held<&'a Units>>;
+
+impl Asif {
+    /// Makes everything durable that was changed before this call. The caller lets one in at a time, and takes note of
+    /// failures.
+    pub(super) fn commit(&self, held: HeldChunks<'_>) -> Result<()> {
+        // What is released from now on may still be named by what is written now.
+        let released = self.space.take_released();
+        let changes = self.tables.take_changes(&self.space)?;
+        self.file.flush()?;
+        for (at, mask) in &changes.masks {
+            self.file.write_at(*at, mask.as_bytes())?;
+        }
+        for (at, entry) in &changes.bitmap_entries {
+            self.file.write_at(*at, entry.as_bytes())?;
+        }
+        self.file.flush()?;
+        for (at, page) in changes.pages() {
+            self.file.write_at(at, page)?;
+        }
+        self.file.flush()?;
+        if let Some(tables) = &changes.directory {
+            self.write_directory(tables)?;
+        }
+        self.tables.written();
+        drop(held);
+        self.space.reclaim(released)
+    }
+
+    /// Writes the directory that does not count, then lets it count.
+    fn write_directory(&self, tables: &BTreeMap<u32, FileChunk>) -> Result<()> {
+        let mut head = self.head();
+        let version = head.version.checked_add(1).ok_or_else(|| {
+            Error::new(Kind::Limit, LAYER, format!("the directory has version {}, the last there is", head.version))
+        })?;
+        let other = 1 - head.active;
+        let Some(at) = head.directories[other] else {
+            return Err(Error::unsupported(LAYER, "there is only one directory"));
+        };
+        let mut bytes = vec![0; self.geometry.directory_bytes() as usize];
+        // Lower than the one that counts, so that it does not if it is half written. Where both have version 0 the
+        // first counts, and that is the other one's neighbour here.
+        bytes[..8].copy_from_slice(&head.version.saturating_sub(1).to_be_bytes());
+        for (table, chunk) in tables {
+            let start = 8 * (*table as usize + 1);
+            bytes[start..start + 8].copy_from_slice(&chunk.0.to_be_bytes());
+        }
+        self.file.write_at(at, &bytes)?;
+        self.file.flush()?;
+        bytes[..8].copy_from_slice(&version.to_be_bytes());
+        self.file.write_at(at, &bytes[..self.geometry.block as usize])?;
+        self.file.flush()?;
+        (head.active, head.version) = (other, version);
+        Ok(())
+    }
+
+    /// Before the first change of a session: the image gets a new UUID, so that layers made above it are known to be
+    /// out of date, and that is durable before anything else changes.
+    pub(super) fn begin(&self) -> Result<()> {
+        if self.begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.begin_locked()
+    }
+
+    /// As [`begin`](Self::begin), for one who is let in alone.
+    pub(super) fn begin_locked(&self) -> Result<()> {
+        if self.begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Whole chunks: what a table or bitmap at the end has not yet can then be written in place.
+        let len = self.file.info().len;
+        let whole = len.next_multiple_of(self.geometry.chunk_bytes());
+        if whole != len {
+            self.file.set_len(whole, crate::device::Leave::Zeros)?;
+        }
+        if !self.layer.is_cache {
+            let mut head = self.head();
+            let mut raw = head.raw.clone();
+            raw.uuid = Uuid::new_v4().into_bytes();
+            self.failed.note(self.file.write_at(0, raw.as_bytes()).and_then(|()| self.file.flush()))?;
+            head.raw = raw;
+        }
+        self.begun.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Commits if so much was changed that memory would not be bounded otherwise.
+    pub(super) fn relieve(&self) -> Result<()> {
+        if !self.tables.is_full_of_changes() {
+            return Ok(());
+        }
+        let _one_at_a_time = self.one_at_a_time()?;
+        if self.tables.is_full_of_changes() { self.failed.note(self.commit(Vec::new())) } else { Ok(()) }
+    }
+}

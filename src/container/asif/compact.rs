@@ -1,0 +1,83 @@
+//! Moving the last chunks of the file into free ones before them, so that it can be cut. Source: docs/formats/asif.md §7.
+
+use std::sync::atomic::Ordering;
+
+use super::Asif;
+use super::commit::HeldChunks;
+use super::layout::{Entry, FileChunk};
+use super::owners::Owner;
+use crate::Result;
+use crate::device::{BlockDevice, regions};
+
+/// Chunks moved by one flush: few enough that nobody waits long.
+const MOVES_AT_ONCE: usize = 256;
+/// Free chunks that are not worth a walk through the tables.
+const SLACK: u64 = 4;
+
+impl Asif {
+    /// Moves chunks down until the file has no free chunks, and flushes. What is lent stays, and all before it.
+    pub fn compact(&self) -> Result<()> {
+        self.check_changeable()?;
+        self.begin()?;
+        self.flush()?;
+        loop {
+            let _one_at_a_time = self.one_at_a_time()?;
+            let before = self.space.extent();
+            self.failed.note(self.relocate(FileChunk(0)).and_then(|held| self.commit(held)))?;
+            if self.space.extent() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves some chunks if as much of the file is free as macOS bears: a quarter.
+    pub(super) fn relocate_some(&self) -> Result<HeldChunks<'_>> {
+        if !self.begun.load(Ordering::Acquire) {
+            return Ok(Vec::new());
+        }
+        let (used, end) = self.space.extent();
+        let wanted = FileChunk((used + self.first_chunk().0) * 4 / 3 + SLACK);
+        if end <= wanted { Ok(Vec::new()) } else { self.relocate(wanted) }
+    }
+
+    /// Moves some of the last chunks of the file, those from `above` on. Partly written ones are held until that is
+    /// committed.
+    fn relocate(&self, above: FileChunk) -> Result<HeldChunks<'_>> {
+        let mut held = Vec::new();
+        for (from, owner) in self.last_chunks(MOVES_AT_ONCE)?.into_iter().take_while(|(from, _)| *from >= above) {
+            let Some(to) = self.space.allocate_before(from) else { break };
+            match self.relocate_one(owner, from, to, &mut held) {
+                Ok(true) => self.space.release(from),
+                Ok(false) => self.space.give_back(to),
+                Err(error) => {
+                    self.space.give_back(to);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// `false`: it stays, because it is lent or somebody else's by now.
+    fn relocate_one<'a>(&'a self, owner: Owner, from: FileChunk, to: FileChunk, held: &mut HeldChunks<'a>) -> Result<bool> {
+        match owner {
+            Owner::Table(table) => self.tables.move_table(table, to).map(|left| left == Some(from)),
+            Owner::Bitmap(chunk) => self.tables.move_bitmap(chunk, from, to).map(|()| true),
+            Owner::Data(chunk) => {
+                let Some(alone) = self.units.exclusive_unless_lent(chunk.0) else { return Ok(false) };
+                let moved = match self.tables.entry(chunk)? {
+                    Entry::Full(place) if place == from => Entry::Full(to),
+                    Entry::Partial(place) if place == from => Entry::Partial(to),
+                    _ => return Ok(false),
+                };
+                let bytes = self.geometry.chunk_bytes();
+                regions::copy(&*self.file, from.0 * bytes, to.0 * bytes, bytes)?;
+                self.tables.replace(chunk, moved)?;
+                if let Entry::Partial(_) = moved {
+                    held.push(alone);
+                }
+                Ok(true)
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A new image, to the byte as macOS makes it. Source: docs/formats/asif.md §6.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use uuid::Uuid;
+use zerocopy::IntoBytes;
+
+use super::geometry::{CHUNK, Geometry};
+use super::layout::{Entry, FileChunk, HeaderRaw};
+use super::mask::{Mask, State};
+use super::metadata::{Metadata, segment};
+use super::{Asif, LAYER, blocks_of};
+use crate::device::{BlockDevice, Leave};
+use crate::{Error, Result};
+
+/// Where the parts of a new image are: chunks after those of header and directories.
+const TABLE: FileChunk = FileChunk(1);
+const METADATA: FileChunk = FileChunk(2);
+const BITMAP: FileChunk = FileChunk(3);
+const CHUNKS: u64 = 4;
+
+/// What a new image is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct CreateOptions {
+    /// Bytes of the disk, a multiple of `block`, not zero, up to 4 PiB.
+    pub len: u64,
+    /// Bytes of a block: 512 or 4096.
+    pub block: u32,
+    /// An image of its own, or a layer.
+    pub kind: Kind,
+}
+
+/// What a new image is to others in a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing: it stands alone, or is the base.
+    Disk,
+    /// It holds what is written above the image with this UUID (nil for a raw disk).
+    Overlay(Uuid),
+    /// It holds copies of blocks of the image with this UUID, which becomes its own too.
+    Cache(Uuid),
+}
+
+impl Asif {
+    /// Makes `file`, which must be empty, a blank image. It is durable when this returns.
+    pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
+        if !matches!(options.block, 512 | 4096) {
+            let expected = format!("blocks of {} bytes, expected 512 or 4096", options.block);
+            return Err(Error::new(crate::Kind::Invalid, LAYER, expected));
+        }
+        let sectors = blocks_of(options.block, options.len)?;
+        let geometry = Geometry::for_disk(options.block, sectors)?;
+        if file.info().len != 0 {
+            let taken = format!("the file holds {} bytes already, expected an empty one", file.info().len);
+            return Err(Error::new(crate::Kind::Conflict, LAYER, taken));
+        }
+        write_blank(&*file, &geometry, sectors, options.kind)?;
+        let image = Self::open(file)?;
+        // Its UUID is new already.
+        image.begun.store(true, Ordering::Release);
+        Ok(if options.kind == Kind::Disk { image } else { image.overlaid() })
+    }
+}
+
+fn write_blank(file: &dyn BlockDevice, geometry: &Geometry, sectors: u64, kind: Kind) -> Result<()> {
+    let list = Metadata::new(Uuid::new_v4()).to_xml()?;
+    let segment = segment(geometry, &list)?;
+    let place = geometry.place(geometry.default_metadata_chunk());
+    let mut mask = Mask::all(geometry.mask_bytes(), State::Uninit);
+    mask.set(0..segment.len() as u32 / geometry.block, State::Written);
+    let directories = geometry.directories();
+    file.set_len(CHUNKS * u64::from(CHUNK), Leave::Zeros)?;
+    let number = |at: u64, number: u64| file.write_at(at, &number.to_be_bytes());
+    for at in directories {
+        number(at + 8 * (u64::from(place.table) + 1), TABLE.0)?;
+    }
+    number(directories[1], 1)?; // the first directory has version 0
+    let entry = |entry: u32| geometry.in_file(TABLE, 0..0).start + 8 * u64::from(entry);
+    number(entry(place.entry), Entry::Partial(METADATA).raw())?;
+    number(entry(place.bitmap_entry), BITMAP.0)?;
+    file.write_at(geometry.in_file(METADATA, 0..0).start, &segment)?;
+    let masks = geometry.in_file(BITMAP, 0..0).start;
+    file.write_at(masks + u64::from(place.in_group) * u64::from(geometry.mask_bytes()), mask.as_bytes())?;
+    file.flush()?;
+    let (uuid, parent, is_cache) = match kind {
+        Kind::Disk => (Uuid::new_v4(), Uuid::nil(), false),
+        Kind::Overlay(below) => (Uuid::new_v4(), below, false),
+        Kind::Cache(below) => (below, below, true),
+    };
+    file.write_at(0, HeaderRaw::new(geometry, sectors, uuid, parent, is_cache).as_bytes())?;
+    file.flush()
+}

@@ -1,0 +1,253 @@
+//! How an ASIF image is divided. Source: docs/formats/asif.md §1.
+//!
+//! ```text
+//!  table  = group, group, ...             a chunk of the file full of 8-byte entries
+//!  group  = N data entries, 1 bitmap entry        N = 4 * block
+//!  bitmap = N * blocks-per-chunk states of 2 bits, exactly one chunk
+//! ```
+
+use std::ops::Range;
+
+use super::LAYER;
+use super::layout::{DiskChunk, FileChunk, MAGIC};
+use crate::container::SECTOR;
+use crate::{Error, Kind, Result};
+
+/// What every image has.
+pub(super) const CHUNK: u32 = 1 << 20;
+const MAX_CHUNK: u32 = 64 << 20;
+/// The largest disk that macOS makes: 4 PiB.
+const MAX_LEN: u64 = 1 << 52;
+/// Tables that a directory may name: what keeps one below 8 MiB. 4 PiB of usual chunks take 33,289.
+const MAX_TABLES: u64 = 1 << 20;
+
+/// Sizes and counts that follow from the header, all of them checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// Bytes of a block.
+    pub(super) block: u32,
+    /// Bytes of a chunk.
+    pub(super) chunk: u32,
+    /// Blocks up to which chunks can be addressed, metadata included.
+    pub(super) max_sectors: u64,
+    groups_per_table: u64,
+    /// How many tables a directory names.
+    pub(super) tables: u32,
+}
+
+/// Where a chunk of the disk is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) table: u32,
+    /// Which entry of the table is its own.
+    pub(super) entry: u32,
+    /// Which one is that of its group's bitmap.
+    pub(super) bitmap_entry: u32,
+    /// Its number in the group, which is the place of its states in the bitmap.
+    pub(super) in_group: u32,
+}
+
+/// What an entry of a table is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    Data(DiskChunk),
+    Bitmap,
+    Nothing,
+}
+
+impl Geometry {
+    pub(super) fn new(block: u32, chunk: u32, max_sectors: u64) -> Result<Self> {
+        if block == 0 || !u64::from(block).is_multiple_of(SECTOR) {
+            return Err(Error::corrupt(LAYER, 0x44, format!("blocks of {block} bytes, expected a multiple of {SECTOR}")));
+        }
+        if chunk < block || !chunk.is_multiple_of(block) || chunk > MAX_CHUNK {
+            let expected = format!("chunks of {chunk} bytes, expected a multiple of {block} up to {MAX_CHUNK}");
+            return Err(Error::corrupt(LAYER, 0x40, expected));
+        }
+        let group = 4 * u64::from(block) + 1;
+        let groups_per_table = u64::from(chunk) / 8 / group;
+        if groups_per_table == 0 || !(chunk / block).is_multiple_of(4) {
+            let odd = format!("chunks of {chunk} bytes in blocks of {block}: no group fits a table, or states straddle bytes");
+            return Err(Error::unsupported(LAYER, odd).at(0x40));
+        }
+        if max_sectors >= u64::MAX / u64::from(block) {
+            return Err(Error::corrupt(LAYER, 0x38, format!("{max_sectors} blocks are more than can be addressed")));
+        }
+        if max_sectors * u64::from(block) > i64::MAX as u64 {
+            let limit = format!("{max_sectors} blocks of {block} bytes reach past 2^63");
+            return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
+        }
+        let per_table = groups_per_table * (group - 1) * u64::from(chunk);
+        let tables = (max_sectors * u64::from(block)).div_ceil(per_table);
+        if tables > MAX_TABLES {
+            let limit = format!("a directory of {tables} tables, at most {MAX_TABLES} are supported");
+            return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
+        }
+        Ok(Self { block, chunk, max_sectors, groups_per_table, tables: tables as u32 })
+    }
+
+    /// The geometry that macOS gives a new disk of `sectors` blocks.
+    pub(super) fn for_disk(block: u32, sectors: u64) -> Result<Self> {
+        if sectors.checked_mul(u64::from(block)).is_none_or(|len| len > MAX_LEN) {
+            let limit = format!("a disk of {sectors} blocks of {block} bytes is larger than 4 PiB");
+            return Err(Error::new(Kind::Limit, LAYER, limit));
+        }
+        let room = sectors + 2 * u64::from(CHUNK / block);
+        Self::new(block, CHUNK, room.max(MAX_LEN / u64::from(block)))
+    }
+
+    pub(super) fn chunk_bytes(&self) -> u64 {
+        u64::from(self.chunk)
+    }
+
+    pub(super) fn blocks_per_chunk(&self) -> u32 {
+        self.chunk / self.block
+    }
+
+    /// Bytes of the states of one chunk's blocks.
+    pub(super) fn mask_bytes(&self) -> u32 {
+        self.blocks_per_chunk() / 4
+    }
+
+    /// Data entries of a group.
+    fn data_per_group(&self) -> u64 {
+        4 * u64::from(self.block)
+    }
+
+    /// Chunks of the disk that one table tells of.
+    pub(super) fn chunks_per_table(&self) -> u64 {
+        self.groups_per_table * self.data_per_group()
+    }
+
+    /// Entries of a table; what is behind them in its chunk is not used.
+    pub(super) fn entries_per_table(&self) -> u32 {
+        (self.groups_per_table * (self.data_per_group() + 1)) as u32
+    }
+
+    /// Chunks that can be addressed.
+    pub(super) fn disk_chunks(&self) -> u64 {
+        u64::from(self.tables) * self.chunks_per_table()
+    }
+
+    /// The chunk of a byte of the disk.
+    pub(super) fn chunk_at(&self, offset: u64) -> DiskChunk {
+        DiskChunk(offset / self.chunk_bytes())
+    }
+
+    /// Where a chunk of the disk begins. It must be one that can be addressed.
+    pub(super) fn start(&self, chunk: DiskChunk) -> u64 {
+        chunk.0 * self.chunk_bytes()
+    }
+
+    /// Where `chunk`, one that can be addressed, is written down.
+    pub(super) fn place(&self, chunk: DiskChunk) -> Place {
+        let table = chunk.0 / self.chunks_per_table();
+        let within = chunk.0 % self.chunks_per_table();
+        let (group, in_group) = (within / self.data_per_group(), within % self.data_per_group());
+        let first = group * (self.data_per_group() + 1);
+        Place {
+            table: table as u32,
+            entry: (first + in_group) as u32,
+            bitmap_entry: (first + self.data_per_group()) as u32,
+            in_group: in_group as u32,
+        }
+    }
+
+    /// The reverse of [`place`](Self::place).
+    pub(super) fn about(&self, table: u32, entry: u32) -> About {
+        if entry >= self.entries_per_table() {
+            return About::Nothing;
+        }
+        let group = self.data_per_group() + 1;
+        let (group, in_group) = (u64::from(entry) / group, u64::from(entry) % group);
+        if in_group == self.data_per_group() {
+            return About::Bitmap;
+        }
+        About::Data(DiskChunk(u64::from(table) * self.chunks_per_table() + group * self.data_per_group() + in_group))
+    }
+
+    /// The last chunk of the group that a bitmap entry is of.
+    pub(super) fn last_of_group(&self, table: u32, bitmap_entry: u32) -> Option<DiskChunk> {
+        match self.about(table, bitmap_entry.checked_sub(1)?) {
+            About::Data(chunk) => Some(chunk),
+            About::Bitmap | About::Nothing => None,
+        }
+    }
+
+    /// Where the bytes `within` of a chunk are in the file.
+    pub(super) fn in_file(&self, chunk: FileChunk, within: Range<u64>) -> Range<u64> {
+        let start = chunk.0 * self.chunk_bytes();
+        start + within.start..start + within.end
+    }
+
+    /// A header as macOS writes it: 512 bytes, rounded up to a block.
+    pub(super) fn header_size(&self) -> u64 {
+        SECTOR.next_multiple_of(u64::from(self.block))
+    }
+
+    /// Bytes of a directory: a version and a number for each table.
+    pub(super) fn directory_bytes(&self) -> u64 {
+        (8 * (u64::from(self.tables) + 1)).next_multiple_of(u64::from(self.block))
+    }
+
+    /// Where a new image has its directories.
+    pub(super) fn directories(&self) -> [u64; 2] {
+        [self.header_size(), self.header_size() + self.directory_bytes()]
+    }
+
+    /// The first chunk after directories at these places.
+    pub(super) fn first_chunk(&self, directories: &[Option<u64>; 2]) -> FileChunk {
+        let end = directories.iter().flatten().map(|start| start + self.directory_bytes()).max();
+        FileChunk(end.unwrap_or(0).div_ceil(self.chunk_bytes()))
+    }
+
+    /// Where a new image has its metadata: the last whole chunk that can be addressed.
+    pub(super) fn default_metadata_chunk(&self) -> DiskChunk {
+        DiskChunk((self.max_sectors * u64::from(self.block) - self.chunk_bytes()) / self.chunk_bytes())
+    }
+}
+
+/// Whether a file that begins with `start` is ASIF, or an old format of the same magic.
+pub fn probe(start: &[u8]) -> bool {
+    start.starts_with(&MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_geometry_of_macos() {
+        let geometry = Geometry::for_disk(512, 19_531_250).unwrap();
+        assert_eq!(geometry.max_sectors, 0x0800_0000_0000);
+        assert_eq!((geometry.tables, geometry.groups_per_table, geometry.entries_per_table()), (33_289, 63, 129_087));
+        assert_eq!((geometry.directory_bytes(), geometry.directories()), (0x41200, [0x200, 0x41400]));
+        assert_eq!(geometry.default_metadata_chunk(), DiskChunk(0xFFFF_FFFF));
+        let place = Place { table: 33_288, entry: 0x20030 / 8, bitmap_entry: 0x20038 / 8, in_group: 2047 };
+        assert_eq!(geometry.place(DiskChunk(0xFFFF_FFFF)), place);
+        let large = Geometry::for_disk(4096, 1 << 20).unwrap();
+        assert_eq!((large.tables, large.groups_per_table, large.mask_bytes()), (37_450, 7, 64));
+    }
+
+    #[test]
+    fn every_entry_is_about_one_thing() {
+        for block in [512, 4096] {
+            let geometry = Geometry::for_disk(block, 1 << 20).unwrap();
+            for chunk in [0, 1, 2047, 2048, 129_023, 129_024, 0xFFFF_FFFF].map(DiskChunk) {
+                let place = geometry.place(chunk);
+                assert_eq!(geometry.about(place.table, place.entry), About::Data(chunk));
+                assert_eq!(geometry.about(place.table, place.bitmap_entry), About::Bitmap);
+            }
+            assert_eq!(geometry.about(0, geometry.entries_per_table()), About::Nothing);
+        }
+    }
+
+    #[test]
+    fn the_largest_disk_has_room_for_metadata() {
+        let geometry = Geometry::for_disk(512, MAX_LEN / 512).unwrap();
+        assert_eq!(geometry.max_sectors, MAX_LEN / 512 + 4096);
+        assert!(geometry.start(geometry.default_metadata_chunk()) >= MAX_LEN);
+        assert_eq!(Geometry::for_disk(512, MAX_LEN / 512 + 1).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(Geometry::new(512, 64 << 10, 1 << 50).unwrap_err().kind(), Kind::Limit);
+    }
+}

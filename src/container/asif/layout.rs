@@ -1,0 +1,385 @@
+//! An ASIF file on disk. Big-endian, no checksums. Source: docs/formats/asif.md.
+//!
+//! The file is an array of chunks. The first holds the header and two directories; a directory names the chunks of
+//! tables; a table names, for each chunk of the disk, the chunk of the file that holds it, and bitmap chunks that tell
+//! which blocks of a partly written chunk count.
+
+use uuid::Uuid;
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::LAYER;
+use super::geometry::Geometry;
+use crate::{Error, Result};
+
+pub(super) const MAGIC: [u8; 4] = *b"shdw";
+const VERSION: u32 = 1;
+/// What macOS accepts as the size of a header.
+const HEADER_SIZES: std::ops::RangeInclusive<u32> = 0x50..=0x10_0000;
+
+/// The beginning of the file. Source: §2.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
+#[repr(C)]
+pub(super) struct HeaderRaw {
+    /*00*/ magic: [u8; 4],
+    /*04*/ version: U32,
+    /*08*/ header_size: U32,
+    /*0C*/ header_flags: U32,
+    /*10*/ pub(super) directories: [U64; 2], // bytes of the file
+    /*20*/ pub(super) uuid: [u8; 16], // in the order of its text
+    /*30*/ pub(super) sector_count: U64, // in blocks
+    /*38*/ max_sector_count: U64,
+    /*40*/ chunk_size: U32,
+    /*44*/ block_size: U16,
+    /*46*/ total_segments: U16,
+    /*48*/ pub(super) metadata_chunk: U64, // a chunk of the disk, 0: none
+    /*50*/ parent_uuid: [u8; 16],
+    /*60*/ read_only_flags: U32,
+    /*64*/ metadata_flags: U32,
+    /*68*/ metadata_read_only_flags: U32,
+}
+pub(super) const HEADER: usize = 0x6C;
+const _: () = assert!(size_of::<HeaderRaw>() == HEADER);
+
+/// The only known bit of the header's flags: set in the cache layer of a stack.
+const FLAG_CACHE: u32 = 1;
+
+/// What a header says.
+#[derive(Debug, Clone)]
+pub(super) struct Header {
+    pub(super) geometry: Geometry,
+    /// Blocks of the disk, at most `geometry`'s.
+    pub(super) sectors: u64,
+    pub(super) parent: Uuid,
+    pub(super) is_cache: bool,
+    /// Where the first segment of the metadata is.
+    pub(super) metadata: Option<DiskChunk>,
+    /// Where the directories are; `None` where there is none.
+    pub(super) directories: [Option<u64>; 2],
+    /// Why it must not be changed, if so.
+    pub(super) read_only: Option<String>,
+    /// Why its metadata must not be changed, if so.
+    pub(super) metadata_read_only: Option<String>,
+}
+
+impl HeaderRaw {
+    /// The fields of a header whose first bytes are `bytes`. Fields past the header's own size are zero.
+    pub(super) fn read(mut bytes: [u8; HEADER]) -> Self {
+        let size = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if let Some(beyond) = bytes.get_mut(size as usize..).filter(|_| HEADER_SIZES.contains(&size)) {
+            beyond.fill(0);
+        }
+        zerocopy::transmute!(bytes)
+    }
+
+    /// The header of a new image.
+    pub(super) fn new(geometry: &Geometry, sectors: u64, uuid: Uuid, parent: Uuid, is_cache: bool) -> Self {
+        Self {
+            magic: MAGIC,
+            version: VERSION.into(),
+            header_size: (geometry.header_size() as u32).into(),
+            header_flags: if is_cache { FLAG_CACHE.into() } else { U32::ZERO },
+            directories: geometry.directories().map(U64::new),
+            uuid: uuid.into_bytes(),
+            sector_count: sectors.into(),
+            max_sector_count: geometry.max_sectors.into(),
+            chunk_size: geometry.chunk.into(),
+            block_size: (geometry.block as u16).into(),
+            total_segments: U16::ZERO,
+            metadata_chunk: geometry.default_metadata_chunk().0.into(),
+            parent_uuid: parent.into_bytes(),
+            read_only_flags: U32::ZERO,
+            metadata_flags: U32::ZERO,
+            metadata_read_only_flags: U32::ZERO,
+        }
+    }
+}
+
+impl Header {
+    pub(super) fn parse(raw: &HeaderRaw) -> Result<Self> {
+        if raw.magic != MAGIC {
+            return Err(Error::corrupt(LAYER, 0, "is none: it does not begin with \"shdw\""));
+        }
+        check_version(raw.version.get())?;
+        let header_size = raw.header_size.get();
+        if !HEADER_SIZES.contains(&header_size) {
+            return Err(Error::corrupt(LAYER, 0x08, format!("a header of {header_size} bytes, expected 80 to 1048576")));
+        }
+        refuse_flags("header flags", 0x0C, raw.header_flags.get() & !FLAG_CACHE)?;
+        refuse_flags("metadata flags", 0x64, raw.metadata_flags.get())?;
+        if raw.total_segments.get() != 0 {
+            let segments = format!("a disk of {} segments, expected 0", raw.total_segments.get());
+            return Err(Error::unsupported(LAYER, segments).at(0x46));
+        }
+        let (block, chunk) = (u32::from(raw.block_size.get()), raw.chunk_size.get());
+        let geometry = Geometry::new(block, chunk, raw.max_sector_count.get())?;
+        let sectors = raw.sector_count.get();
+        if sectors > geometry.max_sectors {
+            let beyond = format!("a disk of {sectors} blocks, but at most {} are allowed", geometry.max_sectors);
+            return Err(Error::corrupt(LAYER, 0x30, beyond));
+        }
+        let directories = parse_directories(raw, u64::from(header_size), &geometry)?;
+        let mut read_only = unknown_flags("read-only flags", raw.read_only_flags.get());
+        if read_only.is_none() && directories.contains(&None) {
+            read_only = Some("it has only one directory, which cannot be changed safely".to_owned());
+        }
+        Ok(Self {
+            sectors,
+            parent: Uuid::from_bytes(raw.parent_uuid),
+            is_cache: raw.header_flags.get() & FLAG_CACHE != 0,
+            metadata: Some(raw.metadata_chunk.get()).filter(|chunk| *chunk != 0).map(DiskChunk),
+            directories,
+            read_only,
+            metadata_read_only: unknown_flags("metadata read-only flags", raw.metadata_read_only_flags.get()),
+            geometry,
+        })
+    }
+
+    /// The first chunk that may hold anything else than header and directories.
+    pub(super) fn first_chunk(&self) -> FileChunk {
+        self.geometry.first_chunk(&self.directories)
+    }
+}
+
+fn check_version(version: u32) -> Result<()> {
+    match version {
+        VERSION => Ok(()),
+        2..=4 => {
+            let old = format!("version {version}: an old shadow file, which is another format");
+            Err(Error::unsupported(LAYER, old).at(4))
+        }
+        _ => Err(Error::unsupported(LAYER, format!("version {version}, only {VERSION} is known")).at(4)),
+    }
+}
+
+fn parse_directories(raw: &HeaderRaw, header_size: u64, geometry: &Geometry) -> Result<[Option<u64>; 2]> {
+    let len = geometry.directory_bytes();
+    let found = raw.directories.map(|at| Some(at.get()).filter(|at| *at != 0));
+    for (at, field) in found.iter().zip([0x10, 0x18]).filter_map(|(at, field)| at.map(|at| (at, field))) {
+        if at < header_size || !at.is_multiple_of(8) || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Error::corrupt(LAYER, field, format!("a directory of {len} bytes at byte {at}")));
+        }
+    }
+    match found {
+        [None, None] => Err(Error::corrupt(LAYER, 0x10, "no directory")),
+        [Some(one), Some(other)] if one.abs_diff(other) < len => {
+            Err(Error::corrupt(LAYER, 0x10, format!("directories at bytes {one} and {other}, of {len} bytes each, overlap")))
+        }
+        found => Ok(found),
+    }
+}
+
+fn unknown_flags(field: &str, bits: u32) -> Option<String> {
+    (bits != 0).then(|| format!("unknown {field} {bits:#x}"))
+}
+
+fn refuse_flags(field: &str, at: u64, bits: u32) -> Result<()> {
+    unknown_flags(field, bits).map_or(Ok(()), |unknown| Err(Error::unsupported(LAYER, unknown).at(at)))
+}
+
+/// A chunk of the disk: `chunk_size` bytes of what a guest sees, or above its end of the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DiskChunk(pub(super) u64);
+
+/// A chunk of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct FileChunk(pub(super) u64);
+
+const STATUS_SHIFT: u32 = 62;
+const RESERVED: u64 = 0x3F80_0000_0000_0000;
+const CHUNK_MASK: u64 = (1 << 55) - 1;
+
+/// What a table says of a chunk of the disk. Source: §4.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Never written. In a stack the layer below shows.
+    Uninit,
+    /// Discarded: zeros, whatever is below.
+    Unmapped,
+    /// Every block counts.
+    Full(FileChunk),
+    /// The group's bitmap tells which blocks count.
+    Partial(FileChunk),
+}
+
+impl Entry {
+    /// The error is what is wrong with it.
+    pub(super) fn parse(raw: u64) -> Result<Self, &'static str> {
+        let chunk = FileChunk(raw & CHUNK_MASK);
+        match (raw >> STATUS_SHIFT, chunk.0) {
+            _ if raw & RESERVED != 0 => Err("an entry with reserved bits set"),
+            (0, 0) => Ok(Self::Uninit),
+            (2, 0) => Ok(Self::Unmapped),
+            (0 | 2, _) => Err("an entry without data that names a chunk"),
+            (_, 0) => Err("an entry with data that names no chunk"),
+            (1, _) => Ok(Self::Full(chunk)),
+            _ => Ok(Self::Partial(chunk)),
+        }
+    }
+
+    pub(super) fn raw(self) -> u64 {
+        match self {
+            Self::Uninit => 0,
+            Self::Unmapped => 2 << STATUS_SHIFT,
+            Self::Full(chunk) => 1 << STATUS_SHIFT | chunk.0,
+            Self::Partial(chunk) => 3 << STATUS_SHIFT | chunk.0,
+        }
+    }
+
+    pub(super) fn chunk(self) -> Option<FileChunk> {
+        match self {
+            Self::Uninit | Self::Unmapped => None,
+            Self::Full(chunk) | Self::Partial(chunk) => Some(chunk),
+        }
+    }
+}
+
+/// A group's bitmap chunk, if it has one. The error is what is wrong with the entry. Source: §4.2.
+pub(super) fn parse_bitmap_entry(raw: u64) -> Result<Option<FileChunk>, &'static str> {
+    match raw {
+        0 => Ok(None),
+        _ if raw & !CHUNK_MASK != 0 => Err("a bitmap entry with status or reserved bits set"),
+        chunk => Ok(Some(FileChunk(chunk))),
+    }
+}
+
+/// The head of a segment of metadata. Source: §5.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct SegmentRaw {
+    /*00*/ magic: [u8; 4],
+    /*04*/ version: U32,
+    /*08*/ header_size: U32,
+    /*0C*/ data_size: U64,
+    /*14*/ next: U64, // a chunk of the disk, 0: the last segment
+}
+pub(super) const SEGMENT: usize = 0x1C;
+const _: () = assert!(size_of::<SegmentRaw>() == SEGMENT);
+
+const SEGMENT_MAGIC: [u8; 4] = *b"meta";
+const SEGMENT_VERSION: u32 = 1;
+
+/// What the head of a segment says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Where in its chunk the data begin.
+    pub(super) header_size: u32,
+    pub(super) data_size: u32,
+    pub(super) next: Option<DiskChunk>,
+}
+
+impl Segment {
+    /// The head that was found at byte `at` of the disk's address space.
+    pub(super) fn parse(raw: &SegmentRaw, geometry: &Geometry, at: u64) -> Result<Self> {
+        let wrong = |offset: u64, what: String| Err(Error::corrupt("asif metadata", at.saturating_add(offset), what));
+        if raw.magic != SEGMENT_MAGIC {
+            return wrong(0, "a segment that does not begin with \"meta\"".to_owned());
+        }
+        if raw.version.get() != SEGMENT_VERSION {
+            return wrong(4, format!("version {} of a segment, only {SEGMENT_VERSION} is known", raw.version.get()));
+        }
+        let header_size = raw.header_size.get();
+        if !matches!(header_size, 0x200 | 0x1000) || header_size >= geometry.chunk {
+            return wrong(8, format!("a segment's header of {header_size} bytes, expected 512 or 4096"));
+        }
+        let (size, most) = (raw.data_size.get(), u64::from(geometry.chunk - header_size));
+        match u32::try_from(size) {
+            Ok(data_size) if size <= most && data_size.is_multiple_of(geometry.block) => {
+                let next = Some(raw.next.get()).filter(|next| *next != 0).map(DiskChunk);
+                Ok(Self { header_size, data_size, next })
+            }
+            _ => wrong(0x0C, format!("a segment of {size} bytes, expected whole blocks and at most {most}")),
+        }
+    }
+
+    pub(super) fn raw(&self) -> SegmentRaw {
+        SegmentRaw {
+            magic: SEGMENT_MAGIC,
+            version: SEGMENT_VERSION.into(),
+            header_size: self.header_size.into(),
+            data_size: u64::from(self.data_size).into(),
+            next: self.next.map_or(0, |next| next.0).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> HeaderRaw {
+        let geometry = Geometry::for_disk(512, 195_312_500).unwrap();
+        HeaderRaw::new(&geometry, 195_312_500, Uuid::from_u128(7), Uuid::nil(), false)
+    }
+
+    #[test]
+    fn a_header_says_what_it_was_told() {
+        let parsed = Header::parse(&header()).unwrap();
+        assert_eq!(parsed.sectors, 195_312_500);
+        assert_eq!(parsed.directories, [Some(0x200), Some(0x41400)]);
+        assert_eq!((parsed.parent, parsed.is_cache), (Uuid::nil(), false));
+        assert_eq!((parsed.metadata, parsed.first_chunk()), (Some(DiskChunk(0xFFFF_FFFF)), FileChunk(1)));
+        assert!(parsed.read_only.is_none() && parsed.metadata_read_only.is_none());
+    }
+
+    #[test]
+    fn what_macos_refuses_is_refused_by_name() {
+        type Change = fn(&mut HeaderRaw);
+        let cases: [(Change, &str); 12] = [
+            (|raw| raw.magic = *b"shdx", "does not begin with"),
+            (|raw| raw.version = 0.into(), "version 0, only 1 is known"),
+            (|raw| raw.version = 3.into(), "an old shadow file"),
+            (|raw| raw.header_size = 0x4F.into(), "a header of 79 bytes"),
+            (|raw| raw.header_flags = 6.into(), "unknown header flags 0x6"),
+            (|raw| raw.metadata_flags = 8.into(), "unknown metadata flags 0x8"),
+            (|raw| raw.total_segments = 1.into(), "1 segments"),
+            (|raw| raw.block_size = 100.into(), "blocks of 100 bytes"),
+            (|raw| raw.chunk_size = 1000.into(), "chunks of 1000 bytes"),
+            (|raw| raw.max_sector_count = U64::new(u64::MAX / 512), "more than can be addressed"),
+            (|raw| raw.sector_count = U64::new(1 << 44), "at most 8796093022208 are allowed"),
+            (|raw| raw.directories[1] = 0x300.into(), "overlap"),
+        ];
+        for (change, expected) in cases {
+            let mut raw = header();
+            change(&mut raw);
+            let error = Header::parse(&raw).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn some_flags_only_forbid_changes() {
+        let mut raw = header();
+        raw.header_flags = 1.into();
+        raw.read_only_flags = 4.into();
+        raw.metadata_read_only_flags = 2.into();
+        let parsed = Header::parse(&raw).unwrap();
+        assert!(parsed.is_cache);
+        assert_eq!(parsed.read_only.as_deref(), Some("unknown read-only flags 0x4"));
+        assert_eq!(parsed.metadata_read_only.as_deref(), Some("unknown metadata read-only flags 0x2"));
+    }
+
+    #[test]
+    fn a_short_header_has_zeros_beyond() {
+        let mut raw = header();
+        raw.header_size = 0x50.into();
+        raw.metadata_flags = 9.into();
+        let raw = HeaderRaw::read(zerocopy::transmute!(raw));
+        assert_eq!(raw.metadata_flags.get(), 0);
+        Header::parse(&raw).unwrap();
+    }
+
+    #[test]
+    fn entries() {
+        for entry in [Entry::Uninit, Entry::Unmapped, Entry::Full(FileChunk(5)), Entry::Partial(FileChunk(2))] {
+            assert_eq!(Entry::parse(entry.raw()), Ok(entry));
+        }
+        assert_eq!(Entry::Partial(FileChunk(2)).raw(), 0xC000_0000_0000_0002);
+        for raw in [5, 2 << 62 | 5, 1 << 62, 3 << 62, 1 << 62 | 1 << 55 | 5, 1 << 61] {
+            assert!(Entry::parse(raw).is_err(), "{raw:#x}");
+        }
+        assert_eq!(parse_bitmap_entry(3), Ok(Some(FileChunk(3))));
+        assert_eq!(parse_bitmap_entry(0), Ok(None));
+        assert!(parse_bitmap_entry(1 << 62 | 3).is_err());
+    }
+}

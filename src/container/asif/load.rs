@@ -1,0 +1,237 @@
+//! Reading header, directory and every table once, and what can be wrong with them. Source: docs/formats/asif.md §2-4.
+//!
+//! Nothing on disk says which chunks of the file are free, so all tables are walked when an image is opened: that finds
+//! two entries for one chunk, too. Of the tables nothing is kept but one bit for each chunk of the file.
+
+use std::collections::BTreeMap;
+
+use zerocopy::big_endian::U64;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::LAYER;
+use super::geometry::About;
+use super::layout::{DiskChunk, Entry, FileChunk, HEADER, Header, HeaderRaw, parse_bitmap_entry};
+use super::mask::Mask;
+use super::space::Used;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::problem::{Findings, Severity};
+use crate::{Error, Result};
+
+/// macOS wants as much before it looks closer.
+const LEAST_FILE: u64 = 512;
+/// Numbers read at a time.
+const PIECE: usize = 4096;
+/// Chunks beyond the end of the disk that are remembered: the segments of metadata are among them.
+const MAX_BEYOND: usize = 4096;
+
+/// An image as its file tells it.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) raw: HeaderRaw,
+    pub(super) header: Header,
+    /// Which directory counts.
+    pub(super) active: usize,
+    pub(super) version: u64,
+    pub(super) tables: BTreeMap<u32, FileChunk>,
+    pub(super) used: Used,
+    pub(super) bitmaps: u64,
+    /// Chunks past the end of the disk for which something is stored, and where it says so.
+    pub(super) beyond: Vec<(DiskChunk, u64)>,
+}
+
+/// Reads all of `file` that is not data.
+pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings) -> Result<Loaded> {
+    let file_len = file.info().len;
+    if file_len < LEAST_FILE {
+        return Err(Error::corrupt(LAYER, 0, format!("the file has {file_len} bytes, its header alone {LEAST_FILE}")));
+    }
+    let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
+    let header = Header::parse(&raw)?;
+    for why in header.read_only.iter().chain(&header.metadata_read_only) {
+        findings.report(Severity::Note, Error::unsupported(LAYER, why.clone()))?;
+    }
+    let (active, version) = choose_directory(file, &header)?;
+    let first = header.first_chunk();
+    let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
+    let mut walk = Walk { file, file_len, findings, used, bitmaps: 0, beyond: Vec::new(), header: &header };
+    let tables = walk.directory(header.directories[active].unwrap_or(0))?;
+    for (table, chunk) in &tables {
+        walk.table(*table, *chunk)?;
+    }
+    let Walk { used, bitmaps, beyond, .. } = walk;
+    Ok(Loaded { raw, active, version, tables, used, bitmaps, beyond, header })
+}
+
+/// The directory with the higher version, the first if there is no higher one.
+fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u64)> {
+    let mut best: Option<(usize, u64)> = None;
+    for (number, at) in header.directories.iter().enumerate().filter_map(|(number, at)| at.map(|at| (number, at))) {
+        let end = at + header.geometry.directory_bytes();
+        if end > file.info().len {
+            let lost = format!("directory {number} ends at byte {end}, the file at {}", file.info().len);
+            return Err(Error::corrupt(LAYER, at, lost));
+        }
+        let version = u64::from_be_bytes(file.read_array(at)?);
+        if best.is_none_or(|(_, highest)| version > highest) {
+            best = Some((number, version));
+        }
+    }
+    best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no directory"))
+}
+
+/// One walk through all that names chunks of the file.
+struct Walk<'a> {
+    file: &'a dyn BlockDevice,
+    file_len: u64,
+    findings: &'a mut Findings,
+    header: &'a Header,
+    used: Used,
+    bitmaps: u64,
+    beyond: Vec<(DiskChunk, u64)>,
+}
+
+/// The partly written chunks of the group that the walk is in.
+#[derive(Default)]
+struct Partial {
+    /// The entry that must name their bitmap.
+    bitmap_entry: u32,
+    /// Their places in the bitmap.
+    in_group: Vec<u32>,
+    /// Where the last of them is named.
+    at: u64,
+}
+
+impl Walk<'_> {
+    fn damage(&mut self, at: u64, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
+        self.findings.report(Severity::Damage, Error::corrupt(LAYER, at, what))
+    }
+
+    fn directory(&mut self, at: u64) -> Result<BTreeMap<u32, FileChunk>> {
+        let (mut tables, header) = (BTreeMap::new(), self.header);
+        self.each_number(at + 8, u64::from(header.geometry.tables), &mut |walk, number, raw, at| {
+            if walk.claim(FileChunk(raw), at)? {
+                tables.insert(number, FileChunk(raw));
+            }
+            Ok(())
+        })?;
+        Ok(tables)
+    }
+
+    /// Takes note of the chunk that the number at byte `at` names. `false`: it cannot be that one.
+    fn claim(&mut self, chunk: FileChunk, at: u64) -> Result<bool> {
+        let (first, bytes) = (self.header.first_chunk(), self.header.geometry.chunk_bytes());
+        if chunk < first || chunk.0 >= self.file_len.div_ceil(bytes) {
+            let outside =
+                format!("names chunk {}, expected {} to {}", chunk.0, first.0, self.file_len.div_ceil(bytes).max(1) - 1);
+            return self.damage(at, outside).map(|()| false);
+        }
+        if !self.used.claim(chunk) {
+            return self.damage(at, format!("names chunk {}, which is named elsewhere too", chunk.0)).map(|()| false);
+        }
+        Ok(true)
+    }
+
+    fn table(&mut self, table: u32, chunk: FileChunk) -> Result<()> {
+        let geometry = self.header.geometry;
+        let start = geometry.in_file(chunk, 0..0).start;
+        let mut partial = Partial::default();
+        self.each_number(start, geometry.chunk_bytes() / 8, &mut |walk, entry, raw, at| {
+            if entry > partial.bitmap_entry {
+                walk.without_bitmap(&mut partial)?;
+            }
+            match geometry.about(table, entry) {
+                About::Data(chunk) => walk.data_entry(chunk, raw, at, &mut partial),
+                About::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
+                About::Nothing => {
+                    walk.findings.report(Severity::Note, Error::corrupt(LAYER, at, "something behind the last entry of a table"))
+                }
+            }
+        })?;
+        self.without_bitmap(&mut partial)
+    }
+
+    fn data_entry(&mut self, chunk: DiskChunk, raw: u64, at: u64, partial: &mut Partial) -> Result<()> {
+        let entry = match Entry::parse(raw) {
+            Ok(entry) => entry,
+            Err(wrong) => return self.damage(at, wrong),
+        };
+        match entry.chunk() {
+            Some(named) if !self.claim(named, at)? => return Ok(()),
+            _ => {}
+        }
+        if let Entry::Partial(_) = entry {
+            let place = self.header.geometry.place(chunk);
+            partial.in_group.push(place.in_group);
+            (partial.bitmap_entry, partial.at) = (place.bitmap_entry, at);
+        }
+        let end = self.header.sectors * u64::from(self.header.geometry.block);
+        if self.header.geometry.start(chunk) >= end && self.beyond.len() < MAX_BEYOND {
+            self.beyond.push((chunk, at));
+        }
+        Ok(())
+    }
+
+    fn bitmap_entry(&mut self, raw: u64, at: u64, partial: &mut Partial) -> Result<()> {
+        let partial = std::mem::take(partial);
+        match parse_bitmap_entry(raw) {
+            Ok(Some(bitmap)) if self.claim(bitmap, at)? => {
+                self.bitmaps += 1;
+                self.masks(bitmap, &partial.in_group)
+            }
+            Ok(_) => Ok(()),
+            Err(wrong) => self.damage(at, wrong),
+        }
+    }
+
+    /// The group that `partial` tells of is over.
+    fn without_bitmap(&mut self, partial: &mut Partial) -> Result<()> {
+        let Partial { in_group, at, .. } = std::mem::take(partial);
+        if in_group.is_empty() { Ok(()) } else { self.damage(at, "a partly written chunk whose group has no bitmap") }
+    }
+
+    /// Looks at the states of partly written chunks. Whoever opens leaves that until they are asked for.
+    fn masks(&mut self, bitmap: FileChunk, partial: &[u32]) -> Result<()> {
+        if matches!(self.findings, Findings::Open) {
+            return Ok(());
+        }
+        let bytes = u64::from(self.header.geometry.mask_bytes());
+        for in_group in partial {
+            let at = self.header.geometry.in_file(bitmap, 0..0).start + u64::from(*in_group) * bytes;
+            let there = self.file_len.saturating_sub(at).min(bytes);
+            let mask = self.file.read_vec(at, there as usize)?;
+            if let Err(block) = Mask::parse(mask) {
+                self.damage(at + u64::from(block / 4), format!("block {block} of a chunk has state 3, which is none"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` for the numbers from byte `start` on: with the number's index, value and place. Zeros are left
+    /// out; what the file has no data for is not read.
+    fn each_number(
+        &mut self,
+        start: u64,
+        count: u64,
+        each: &mut dyn FnMut(&mut Self, u32, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let end = (start + count * 8).min(self.file_len);
+        let mut buf: [U64; PIECE] = FromZeros::new_zeroed();
+        let mut at = start;
+        while at + 8 <= end {
+            let extent = self.file.extent_at(at..end)?;
+            if extent.kind != ExtentKind::Data && extent.len >= 8 {
+                at += extent.len / 8 * 8;
+                continue;
+            }
+            let numbers = (((end - at) / 8) as usize).min(PIECE);
+            let part = &mut buf[..numbers];
+            self.file.read_at(at, part.as_mut_bytes())?;
+            for (index, number) in part.iter().enumerate().filter(|(_, number)| number.get() != 0) {
+                let place = at + index as u64 * 8;
+                each(self, ((place - start) / 8) as u32, number.get(), place)?;
+            }
+            at += numbers as u64 * 8;
+        }
+        Ok(())
+    }
+}

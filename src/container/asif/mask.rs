@@ -1,0 +1,136 @@
+//! Which blocks of a partly written chunk count: two bits for each. Source: docs/formats/asif.md §4.2.
+
+use std::ops::Range;
+
+/// What is known of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Never written.
+    Uninit,
+    /// Its bytes are in the chunk.
+    Written,
+    /// Discarded: zeros.
+    Unmapped,
+}
+
+impl State {
+    const ALL: [Self; 3] = [Self::Uninit, Self::Written, Self::Unmapped];
+
+    fn of_bits(bits: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(bits)).copied()
+    }
+
+    /// Four blocks in this state.
+    fn byte(self) -> u8 {
+        self as u8 * 0b0101_0101
+    }
+}
+
+/// The states of the blocks of one chunk, four in a byte, the first in the low bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mask(Box<[u8]>);
+
+impl Mask {
+    /// All blocks in one state.
+    pub(super) fn all(bytes: u32, state: State) -> Self {
+        Self(vec![state.byte(); bytes as usize].into())
+    }
+
+    /// States as they are on disk. The error is the first block whose state is none.
+    pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, u32> {
+        // A pair of ones in a byte shows as a one in each half.
+        match bytes.iter().position(|byte| byte & (byte >> 1) & 0b0101_0101 != 0) {
+            None => Ok(Self(bytes.into())),
+            Some(at) => {
+                let within = (0..4).find(|pair| bytes[at] >> (2 * pair) & 3 == 3).unwrap_or(0);
+                Err(at as u32 * 4 + within)
+            }
+        }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn blocks(&self) -> u32 {
+        self.0.len() as u32 * 4
+    }
+
+    fn state(&self, block: u32) -> State {
+        let bits = self.0[(block / 4) as usize] >> (2 * (block % 4)) & 3;
+        State::of_bits(bits).unwrap_or(State::Uninit) // parsed, or set by us: never anything else
+    }
+
+    /// The state of the first block of `range`, which is not empty, and how many have the same.
+    pub(super) fn run(&self, range: Range<u32>) -> (State, u32) {
+        let state = self.state(range.start);
+        let mut at = range.start + 1;
+        while at < range.end {
+            if at.is_multiple_of(4) && self.0[(at / 4) as usize] == state.byte() {
+                at += 4;
+            } else if self.state(at) == state {
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        (state, at.min(range.end) - range.start)
+    }
+
+    /// Whether all blocks of `range` are in `state`.
+    pub(super) fn is(&self, range: Range<u32>, state: State) -> bool {
+        range.is_empty() || self.run(range.clone()) == (state, range.end - range.start)
+    }
+
+    /// Whether every block is written, so that the chunk needs no mask.
+    pub(super) fn is_full(&self) -> bool {
+        self.is(0..self.blocks(), State::Written)
+    }
+
+    pub(super) fn set(&mut self, range: Range<u32>, state: State) {
+        let mut at = range.start;
+        while at < range.end {
+            let byte = &mut self.0[(at / 4) as usize];
+            if at.is_multiple_of(4) && at + 4 <= range.end {
+                *byte = state.byte();
+                at += 4;
+            } else {
+                let shift = 2 * (at % 4);
+                *byte = *byte & !(3 << shift) | (state as u8) << shift;
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_a_vector_of_states() {
+        let (mut mask, mut vector) = (Mask::all(8, State::Unmapped), [State::Unmapped; 32]);
+        for (range, state) in [(3..9, State::Written), (8..20, State::Uninit), (0..1, State::Written), (20..32, State::Written)] {
+            mask.set(range.clone(), state);
+            vector[range.start as usize..range.end as usize].fill(state);
+            for start in 0..32_u32 {
+                for end in start + 1..33 {
+                    let run =
+                        vector[start as usize..end as usize].iter().take_while(|one| **one == vector[start as usize]).count();
+                    assert_eq!(mask.run(start..end), (vector[start as usize], run as u32));
+                }
+            }
+        }
+        assert!(mask.is(20..32, State::Written) && !mask.is(19..32, State::Written) && !mask.is_full());
+        mask.set(0..32, State::Written);
+        assert!(mask.is_full());
+        assert_eq!(mask.as_bytes(), [0x55; 8]);
+    }
+
+    #[test]
+    fn the_fourth_state_is_none() {
+        assert_eq!(Mask::parse(vec![0x55, 0xAA, 0x64, 0]).map(|mask| mask.state(4)), Ok(State::Unmapped));
+        assert_eq!(Mask::parse(vec![0x55, 0x20, 0b0000_1100]), Err(9));
+        assert_eq!(Mask::parse(vec![0b1100_0110]), Err(3));
+    }
+}

@@ -1,0 +1,280 @@
+//! ASIF, Apple's sparse image format of macOS 26 (`.asif`): one file of chunks, and tables that tell where each chunk of
+//! the disk is. Also the form of the layers of a stack.
+//!
+//! * [`layout`]: the bytes of header, entries and segments; [`geometry`]: how many of each there are, and where.
+//! * [`load`]: reading and checking all of that once.
+//! * [`tables`] in memory, page by page ([`cache`]); [`mask`]: the blocks of partly written chunks; [`space`]: which
+//!   chunks of the file are free.
+//! * [`chunks`]: where bytes of the disk are in the file, and how they get there.
+//! * [`commit`]: flush, by way of the directory that does not count; [`compact`]: moving chunks down and cutting the file,
+//!   for which [`owners`] finds out who names them.
+//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check).
+
+mod cache;
+mod check;
+mod chunks;
+mod commit;
+mod compact;
+mod create;
+mod geometry;
+mod layout;
+mod load;
+mod mask;
+mod metadata;
+mod owners;
+mod resize;
+mod space;
+mod tables;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use uuid::Uuid;
+
+use self::geometry::Geometry;
+use self::layout::{DiskChunk, FileChunk, HeaderRaw};
+use self::load::Loaded;
+use self::space::Space;
+use self::tables::Tables;
+use crate::device::units::Units;
+use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent, failed::Failed};
+use crate::problem::Findings;
+use crate::{Error, Kind, Result};
+
+pub use self::check::check;
+pub use self::create::{CreateOptions, Kind as LayerKind};
+pub use self::geometry::probe;
+pub use self::metadata::Metadata;
+
+const LAYER: &str = "asif";
+
+/// A disk, or a layer of one, in chunks of a file.
+#[derive(Debug)]
+pub struct Asif {
+    file: Arc<dyn BlockDevice>,
+    access: Access,
+    geometry: Geometry,
+    /// Bytes of the disk.
+    len: AtomicU64,
+    tables: Tables,
+    space: Space,
+    /// One for each chunk of the disk: shared to read and write in place, exclusive to make, move or drop it.
+    units: Arc<Units>,
+    /// Chunks whose first write is under way.
+    making: Mutex<Vec<DiskChunk>>,
+    head: Mutex<Head>,
+    described: RwLock<Described>,
+    layer: Layer,
+    /// The header has the UUID of this session.
+    begun: AtomicBool,
+    /// One flush, change of size or of metadata at a time: the second must not return before the first is done.
+    flushing: Mutex<()>,
+    failed: Failed,
+}
+
+/// What is at the beginning of the file.
+#[derive(Debug)]
+struct Head {
+    raw: HeaderRaw,
+    directories: [Option<u64>; 2],
+    /// Which directory counts, and its version.
+    active: usize,
+    version: u64,
+}
+
+/// The metadata, and the chunks of the disk's address space that they are in.
+#[derive(Debug)]
+struct Described {
+    metadata: Metadata,
+    chunks: Vec<DiskChunk>,
+    read_only: Option<String>,
+}
+
+/// What an image is to others in a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layer {
+    /// The image below, as it was when this one was made; nil for an image of its own, and above a raw disk.
+    pub parent: Uuid,
+    /// It keeps copies of the blocks below it, and its UUID is that of the image below.
+    pub is_cache: bool,
+    /// What was never written shows what is below: zeros must be stated.
+    pub is_overlaid: bool,
+}
+
+/// Facts of an image for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of a chunk.
+    pub chunk_size: u64,
+    /// Chunks of data, those of the metadata among them.
+    pub data: u64,
+    /// Chunks with tables.
+    pub tables: u64,
+    /// Chunks with bitmaps.
+    pub bitmaps: u64,
+    /// Chunks of the file, the first ones for header and directories among them.
+    pub chunks: u64,
+    /// Bytes of the file.
+    pub file_len: u64,
+}
+
+impl Asif {
+    /// Opens the image in `file`, for writing if the file may be written and its header does not forbid it.
+    pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
+        let loaded = load::load(&*file, &mut Findings::Open)?;
+        let access = if loaded.header.read_only.is_some() { Access::ReadOnly } else { file.info().access };
+        Self::over(file, loaded, access)
+    }
+
+    fn over(file: Arc<dyn BlockDevice>, loaded: Loaded, access: Access) -> Result<Self> {
+        let Loaded { raw, header, active, version, tables, used, bitmaps, .. } = loaded;
+        let geometry = header.geometry;
+        let is_overlaid = header.is_cache || !header.parent.is_nil();
+        let image = Self {
+            access,
+            geometry,
+            len: AtomicU64::new(header.sectors * u64::from(geometry.block)),
+            tables: Tables::new(file.clone(), geometry, tables, bitmaps),
+            space: Space::new(file.clone(), geometry.chunk_bytes(), used),
+            units: Arc::default(),
+            making: Mutex::default(),
+            head: Mutex::new(Head { raw, directories: header.directories, active, version }),
+            described: RwLock::new(Described {
+                metadata: Metadata::default(),
+                chunks: Vec::new(),
+                read_only: header.metadata_read_only,
+            }),
+            layer: Layer { parent: header.parent, is_cache: header.is_cache, is_overlaid },
+            begun: AtomicBool::new(false),
+            flushing: Mutex::default(),
+            failed: Failed::default(),
+            file,
+        };
+        if let Some(first) = header.metadata {
+            image.read_metadata(header.sectors, first)?;
+        }
+        Ok(image)
+    }
+
+    /// The same image as a layer above others, of which nothing in its header need tell: the image below may be a raw
+    /// disk.
+    #[must_use]
+    pub fn overlaid(mut self) -> Self {
+        self.layer.is_overlaid = true;
+        self
+    }
+
+    /// What it is to others in a stack.
+    pub fn layer(&self) -> Layer {
+        self.layer
+    }
+
+    /// What the layers above know it by. Changes at the first write of a session, but for a cache.
+    pub fn uuid(&self) -> Uuid {
+        Uuid::from_bytes(self.head().raw.uuid)
+    }
+
+    /// Bytes of a block: 512 or 4096.
+    pub fn block(&self) -> u32 {
+        self.geometry.block
+    }
+
+    /// How much is stored.
+    pub fn usage(&self) -> Usage {
+        let (tables, bitmaps) = self.tables.count();
+        let (used, end) = self.space.extent();
+        Usage {
+            chunk_size: self.geometry.chunk_bytes(),
+            data: used.saturating_sub(tables + bitmaps),
+            tables,
+            bitmaps,
+            chunks: end.0,
+            file_len: self.file.info().len,
+        }
+    }
+
+    /// The first chunk of the file that may be anything else than header and directories.
+    fn first_chunk(&self) -> FileChunk {
+        self.geometry.first_chunk(&self.head().directories)
+    }
+
+    fn head(&self) -> MutexGuard<'_, Head> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        self.failed.check(LAYER)
+    }
+
+    fn one_at_a_time(&self) -> Result<MutexGuard<'_, ()>> {
+        let guard = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failed.check(LAYER)?;
+        Ok(guard)
+    }
+}
+
+impl BlockDevice for Asif {
+    fn info(&self) -> Info {
+        let block = if self.geometry.block.is_multiple_of(4096) { 4096 } else { 512 };
+        let len = self.len.load(Ordering::SeqCst);
+        let discard = self.geometry.chunk_bytes();
+        Info { len, block, write: self.file.info().write, discard, access: self.access }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.read(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.check_changeable()?;
+        self.begin()?;
+        self.write(offset, buf)?;
+        self.relieve()
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.info().check_range(LAYER, &range)?;
+        self.check_changeable()?;
+        self.begin()?;
+        self.drop_range(range, leave)?;
+        self.relieve()
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        self.extent(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.failed.note(self.relocate_some().and_then(|held| self.commit(held)))
+    }
+
+    /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. What is cut off, or grown, is
+    /// durable at once. New bytes of a layer are holes: they show what is below.
+    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+        self.check_changeable()?;
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.resize(len)
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        self.lend_chunk(range)
+    }
+}
+
+/// Refuses a disk that is not a whole number of blocks; returns their number.
+fn blocks_of(block: u32, len: u64) -> Result<u64> {
+    if len == 0 || !len.is_multiple_of(u64::from(block)) {
+        return Err(Error::new(Kind::Invalid, LAYER, format!("{len} bytes are not a whole number of blocks of {block} bytes")));
+    }
+    Ok(len / u64::from(block))
+}

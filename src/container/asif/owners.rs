@@ -1,0 +1,46 @@
+//! Who names a chunk of the file. On disk chunks do not say what they are: tables are searched.
+
+use std::collections::BTreeMap;
+
+use super::Asif;
+use super::geometry::About;
+use super::layout::{DiskChunk, Entry, FileChunk, parse_bitmap_entry};
+use crate::Result;
+
+/// What a chunk of the file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Data(DiskChunk),
+    /// The bitmap of this chunk's group.
+    Bitmap(DiskChunk),
+    Table(u32),
+}
+
+impl Asif {
+    /// The last `count` chunks of the file in use, the very last first, with who names them.
+    pub(super) fn last_chunks(&self, count: usize) -> Result<Vec<(FileChunk, Owner)>> {
+        let mut last = BTreeMap::new();
+        let mut keep = |chunk: FileChunk, owner: Owner| {
+            last.insert(chunk, owner);
+            if last.len() > count {
+                last.pop_first();
+            }
+        };
+        for (table, chunk) in self.tables.directory() {
+            keep(chunk, Owner::Table(table));
+            self.tables.each_entry(table, &mut |entry, raw| match self.geometry.about(table, entry) {
+                About::Data(chunk) => {
+                    Entry::parse(raw).ok().and_then(Entry::chunk).into_iter().for_each(|place| keep(place, Owner::Data(chunk)));
+                }
+                About::Bitmap => {
+                    let group = self.geometry.last_of_group(table, entry);
+                    if let (Ok(Some(bitmap)), Some(chunk)) = (parse_bitmap_entry(raw), group) {
+                        keep(bitmap, Owner::Bitmap(chunk));
+                    }
+                }
+                About::Nothing => {}
+            })?;
+        }
+        Ok(last.into_iter().rev().collect())
+    }
+}

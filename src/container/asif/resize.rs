@@ -1,0 +1,119 @@
+//! Growing and shrinking: the number of blocks in the header changes; tables reach further than any disk.
+
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+
+use super::layout::{DiskChunk, Entry};
+use super::mask::State;
+use super::{Asif, LAYER, blocks_of};
+use crate::device::Leave;
+use crate::{Error, Kind, Result};
+
+impl Asif {
+    /// Gives the disk `len` bytes. The caller lets one in at a time.
+    pub(super) fn resize(&self, len: u64) -> Result<()> {
+        let blocks = blocks_of(self.geometry.block, len)?;
+        let now = self.len.load(Ordering::SeqCst);
+        if len == now {
+            return Ok(());
+        }
+        let room = self.room();
+        if len > room {
+            let limit = format!("a disk of {len} bytes, at most {room} leave room for the metadata");
+            return Err(Error::new(Kind::Limit, LAYER, limit));
+        }
+        self.begin_locked()?;
+        let resized = if len < now { self.shrink(len, now, blocks) } else { self.grow(len, now, blocks) };
+        self.failed.note(resized)
+    }
+
+    /// Where the disk must end at the latest.
+    fn room(&self) -> u64 {
+        let max = self.geometry.max_sectors * u64::from(self.geometry.block);
+        self.described().chunks.iter().map(|chunk| self.geometry.start(*chunk)).min().unwrap_or(max)
+    }
+
+    /// The size first: whoever opens the image midway sees a shorter disk with chunks past its end, which count for
+    /// nothing.
+    fn shrink(&self, len: u64, now: u64, blocks: u64) -> Result<()> {
+        self.len.store(len, Ordering::SeqCst);
+        self.wait_for_requests(len);
+        self.write_size(blocks)?;
+        self.clear(len, now)?;
+        self.commit(Vec::new())
+    }
+
+    /// What the file holds past the end of the disk would come back: it goes first, durably.
+    fn grow(&self, len: u64, now: u64, blocks: u64) -> Result<()> {
+        self.clear(now, len)?;
+        self.commit(Vec::new())?;
+        self.write_size(blocks)?;
+        self.len.store(len, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn write_size(&self, blocks: u64) -> Result<()> {
+        let mut head = self.head();
+        let mut raw = head.raw.clone();
+        raw.sector_count = blocks.into();
+        self.file.write_at(0, raw.as_bytes())?;
+        self.file.flush()?;
+        head.raw = raw;
+        Ok(())
+    }
+
+    /// Waits for those who make a chunk past `len`; nobody else begins to. Whoever reads or writes one in place is
+    /// waited for when it is cleared.
+    fn wait_for_requests(&self, len: u64) {
+        let first = self.geometry.chunk_at(len);
+        let making: Vec<DiskChunk> = self.making().iter().filter(|chunk| **chunk >= first).copied().collect();
+        for chunk in making {
+            drop(self.units.exclusive(chunk.0));
+        }
+        drop(self.units.exclusive(first.0));
+    }
+
+    /// Forgets what is stored for the bytes from `start` to `end`, none of them on the disk, the metadata left out.
+    fn clear(&self, start: u64, end: u64) -> Result<()> {
+        let bytes = self.geometry.chunk_bytes();
+        let mut chunk = self.geometry.chunk_at(start);
+        if !start.is_multiple_of(bytes) {
+            self.clear_rest(chunk, start % bytes)?;
+            chunk.0 += 1;
+        }
+        let end = DiskChunk(end.div_ceil(bytes));
+        while chunk < end {
+            let entry = self.tables.entry(chunk)?;
+            if entry == Entry::Uninit {
+                chunk.0 += self.tables.run_without_data(chunk, end)?;
+                continue;
+            }
+            if !self.described().chunks.contains(&chunk) {
+                let _alone = self.units.exclusive(chunk.0);
+                self.tables.set(chunk, Entry::Uninit, None, &self.space)?;
+                entry.chunk().into_iter().for_each(|place| self.space.release(place));
+            }
+            chunk.0 += 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets what a chunk holds from byte `start` of it on.
+    fn clear_rest(&self, chunk: DiskChunk, start: u64) -> Result<()> {
+        let _alone = self.units.exclusive(chunk.0);
+        match self.tables.entry(chunk)? {
+            Entry::Uninit | Entry::Unmapped => Ok(()),
+            Entry::Full(place) => {
+                self.file.discard(self.geometry.in_file(place, start..self.geometry.chunk_bytes()), Leave::Zeros)
+            }
+            Entry::Partial(_) => {
+                let mut mask = (*self.tables.mask(chunk)?).clone();
+                // A disk is a whole number of blocks long.
+                mask.set((start / u64::from(self.geometry.block)) as u32..self.geometry.blocks_per_chunk(), State::Uninit);
+                self.tables.set_mask(chunk, mask);
+                Ok(())
+            }
+        }
+    }
+}

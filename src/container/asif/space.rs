@@ -1,0 +1,234 @@
+//! Which chunks of the file are in use. On disk there is no such list: it is what directory and tables name.
+//! Source: docs/formats/asif.md §7.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::LAYER;
+use super::layout::FileChunk;
+use crate::device::{BlockDevice, Leave};
+use crate::{Error, Kind, Result};
+
+/// The file grows in steps of this many bytes; a flush cuts off what was not used.
+const GROWTH: u64 = 16 << 20;
+/// Chunks of a file that are kept book of, 128 MiB of bits: a pebibyte in chunks of a mebibyte.
+const MAX_CHUNKS: u64 = 1 << 30;
+
+/// One bit for each chunk of the file.
+#[derive(Debug)]
+pub(super) struct Used {
+    /// The operating system gives memory to those parts only that are touched.
+    bits: Vec<u64>,
+    /// No chunk before this one is ever free.
+    first: FileChunk,
+    count: u64,
+}
+
+impl Used {
+    /// Nothing is used of a file of `chunks` chunks, the first of which hold header and directories.
+    pub(super) fn none(first: FileChunk, chunks: u64) -> Result<Self> {
+        if chunks > MAX_CHUNKS {
+            let limit = format!("a file of {chunks} chunks, at most {MAX_CHUNKS} are supported");
+            return Err(Error::new(Kind::Limit, LAYER, limit));
+        }
+        Ok(Self { bits: vec![0; chunks.div_ceil(64) as usize], first, count: 0 })
+    }
+
+    /// Takes a chunk. `false`: somebody else has it.
+    pub(super) fn claim(&mut self, chunk: FileChunk) -> bool {
+        let (word, bit) = ((chunk.0 / 64) as usize, 1 << (chunk.0 % 64));
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
+        }
+        let is_new = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        self.count += u64::from(is_new);
+        is_new
+    }
+
+    fn free(&mut self, chunk: FileChunk) {
+        let bit = 1 << (chunk.0 % 64);
+        if let Some(word) = self.bits.get_mut((chunk.0 / 64) as usize).filter(|word| **word & bit != 0) {
+            *word &= !bit;
+            self.count -= 1;
+        }
+    }
+
+    /// Chunks in use, without those of header and directories.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The chunk after the last one in use.
+    pub(super) fn end(&self) -> FileChunk {
+        let last = self.bits.iter().rposition(|word| *word != 0);
+        let end = last.map_or(0, |word| word as u64 * 64 + u64::from(64 - self.bits[word].leading_zeros()));
+        FileChunk(end).max(self.first)
+    }
+
+    /// The first free chunk from `from` on.
+    fn first_free(&self, from: FileChunk) -> FileChunk {
+        let from = from.max(self.first);
+        let mut word = (from.0 / 64) as usize;
+        let mut seen = self.bits.get(word).copied().unwrap_or(0) | ((1 << (from.0 % 64)) - 1);
+        while seen == u64::MAX {
+            word += 1;
+            seen = self.bits.get(word).copied().unwrap_or(0);
+        }
+        FileChunk(word as u64 * 64 + u64::from(seen.trailing_ones()))
+    }
+}
+
+/// Hands out chunks of the file and takes them back.
+#[derive(Debug)]
+pub(super) struct Space {
+    file: Arc<dyn BlockDevice>,
+    chunk_bytes: u64,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug)]
+struct Book {
+    used: Used,
+    /// No chunk before this one is free.
+    hint: FileChunk,
+    /// Chunks that nothing in memory names any more. What is on disk still does, so they stay as they are.
+    released: Vec<FileChunk>,
+}
+
+impl Space {
+    pub(super) fn new(file: Arc<dyn BlockDevice>, chunk_bytes: u64, used: Used) -> Self {
+        let hint = used.first;
+        Self { file, chunk_bytes, book: Mutex::new(Book { used, hint, released: Vec::new() }) }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A free chunk, within the file. What is in it may be anything.
+    pub(super) fn allocate(&self) -> Result<FileChunk> {
+        let mut book = self.book();
+        let chunk = book.used.first_free(book.hint);
+        if chunk.0 >= MAX_CHUNKS {
+            return Err(Error::new(Kind::Limit, LAYER, format!("the file has {MAX_CHUNKS} chunks, which is the most")));
+        }
+        // Under the lock: it is the end of the file that is handed out.
+        self.reach(chunk)?;
+        book.used.claim(chunk);
+        book.hint = FileChunk(chunk.0 + 1);
+        Ok(chunk)
+    }
+
+    /// A free chunk before `limit`.
+    pub(super) fn allocate_before(&self, limit: FileChunk) -> Option<FileChunk> {
+        let mut book = self.book();
+        let chunk = book.used.first_free(book.hint);
+        if chunk >= limit {
+            return None;
+        }
+        book.used.claim(chunk);
+        book.hint = FileChunk(chunk.0 + 1);
+        Some(chunk)
+    }
+
+    fn reach(&self, chunk: FileChunk) -> Result<()> {
+        let (now, end) = (self.file.info().len, (chunk.0 + 1) * self.chunk_bytes);
+        if end <= now {
+            return Ok(());
+        }
+        let ahead = end.max(now.saturating_add(GROWTH)).next_multiple_of(self.chunk_bytes);
+        match self.file.set_len(ahead, Leave::Any) {
+            Err(_) if ahead > end => self.file.set_len(end, Leave::Any),
+            grown => grown,
+        }
+    }
+
+    /// Takes a chunk back that nothing ever named.
+    pub(super) fn give_back(&self, chunk: FileChunk) {
+        let mut book = self.book();
+        book.used.free(chunk);
+        book.hint = book.hint.min(chunk);
+    }
+
+    /// Takes a chunk that nothing in memory names any more.
+    pub(super) fn release(&self, chunk: FileChunk) {
+        self.book().released.push(chunk);
+    }
+
+    /// The chunks released so far, to be [reclaimed](Self::reclaim) when nothing on disk names them either.
+    pub(super) fn take_released(&self) -> Vec<FileChunk> {
+        std::mem::take(&mut self.book().released)
+    }
+
+    /// Makes chunks free, gives back their storage, and cuts off the end of the file that is not used.
+    pub(super) fn reclaim(&self, mut chunks: Vec<FileChunk>) -> Result<()> {
+        chunks.sort_unstable();
+        let end = self.book().used.end();
+        for run in chunks.chunk_by(|one, next| one.0 + 1 == next.0) {
+            // Before they are free: somebody may write there from then on.
+            if let (Some(first), Some(last)) = (run.first(), run.last().filter(|last| last.0 + 1 < end.0)) {
+                self.file.discard(self.bytes(*first..FileChunk(last.0 + 1)), Leave::Any)?;
+            }
+        }
+        let mut book = self.book();
+        for chunk in chunks {
+            book.used.free(chunk);
+            book.hint = book.hint.min(chunk);
+        }
+        let end = book.used.end().0 * self.chunk_bytes;
+        if self.file.info().len > end { self.file.set_len(end, Leave::Any) } else { Ok(()) }
+    }
+
+    fn bytes(&self, chunks: Range<FileChunk>) -> Range<u64> {
+        let len = self.file.info().len;
+        (chunks.start.0 * self.chunk_bytes).min(len)..(chunks.end.0 * self.chunk_bytes).min(len)
+    }
+
+    /// Chunks in use, and the one after the last of them.
+    pub(super) fn extent(&self) -> (u64, FileChunk) {
+        let book = self.book();
+        (book.used.count() - book.released.len() as u64, book.used.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+
+    #[test]
+    fn chunks_are_handed_out_lowest_first() {
+        let file = Arc::new(Memory::zeros(0));
+        let space = Space::new(file.clone(), 512, Used::none(FileChunk(2), 2).unwrap());
+        let chunks: Vec<_> = (0..200).map(|_| space.allocate().unwrap().0).collect();
+        assert_eq!(chunks, (2..202).collect::<Vec<_>>());
+        assert!(file.info().len >= 202 * 512);
+        [5, 6, 130, 201].into_iter().for_each(|chunk| space.release(FileChunk(chunk)));
+        assert_eq!(space.allocate().unwrap(), FileChunk(202), "what was released is not free yet");
+        let released = space.take_released();
+        space.reclaim(released).unwrap();
+        assert_eq!((space.extent(), file.info().len), ((197, FileChunk(203)), 203 * 512));
+        assert_eq!(space.allocate_before(FileChunk(5)), None);
+        let next: Vec<_> = (0..4).map(|_| space.allocate().unwrap().0).collect();
+        assert_eq!(next, [5, 6, 130, 201]);
+        space.give_back(FileChunk(6));
+        assert_eq!(space.allocate().unwrap(), FileChunk(6));
+    }
+
+    #[test]
+    fn a_free_end_is_cut_off() {
+        let file = Arc::new(Memory::zeros(0));
+        let space = Space::new(file.clone(), 512, Used::none(FileChunk(1), 1).unwrap());
+        assert_eq!((0..10).map(|_| space.allocate().unwrap()).last(), Some(FileChunk(10)));
+        (4..11).for_each(|chunk| space.release(FileChunk(chunk)));
+        let released = space.take_released();
+        space.reclaim(released).unwrap();
+        assert_eq!(file.info().len, 4 * 512);
+    }
+
+    #[test]
+    fn endless_files_are_refused() {
+        assert_eq!(Used::none(FileChunk(1), 1 << 43).unwrap_err().kind(), Kind::Limit);
+    }
+}
