@@ -34,6 +34,9 @@ pub(crate) struct Facts {
     pub(crate) partition_map: Option<MapFacts>,
     pub(crate) volumes: Vec<VolumeFacts>,
     pub(crate) warnings: Vec<String>,
+    /// The first thing that is wrong with what opened all the same.
+    #[serde(skip)]
+    pub(crate) damage: Option<Error>,
 }
 
 #[derive(Debug, Serialize)]
@@ -149,6 +152,7 @@ impl Facts {
             partition_map: None,
             volumes: Vec::new(),
             warnings: Vec::new(),
+            damage: None,
         }
     }
 
@@ -208,7 +212,9 @@ impl Facts {
         self.add_disk(bundle);
         let survey = bundle.survey(progress)?;
         self.size_on_disk = Some(survey.allocated);
-        self.warnings.extend(survey.problems.iter().map(ToString::to_string));
+        let mut problems = survey.problems.into_iter();
+        self.damage = problems.next();
+        self.warnings.extend(problems.map(|problem| problem.to_string()));
         if survey.further_problems > 0 {
             self.warnings.push(format!("{} more problems like these", survey.further_problems));
         }

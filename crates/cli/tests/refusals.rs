@@ -38,6 +38,18 @@ fn images_that_cannot_be_read_yet_are_refused_by_name() {
 }
 
 #[test]
+fn a_stray_file_among_the_bands_is_told() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "x.sparsebundle", "--size", "1m"]);
+    scratch.write("x.sparsebundle/bands/notes.txt", "not a band");
+    // What it is is told all the same.
+    let output = scratch.run(&["info", "x.sparsebundle"]);
+    assert_eq!(output.status.code(), Some(5));
+    let error = stderr(&output);
+    assert!(error.contains("x.sparsebundle") && error.contains("bands/notes.txt"), "{error}");
+}
+
+#[test]
 fn nothing_is_overwritten_unasked() {
     let scratch = Scratch::new();
     scratch.sample();

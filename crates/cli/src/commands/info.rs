@@ -50,6 +50,7 @@ impl Info {
         };
         output.facts(&facts, |out| sheet::write(&facts, output, out))?;
         facts.warn(output);
-        stopped.map_or(Ok(()), Err)
+        let damage = || facts.damage.take().map(|error| error.in_file(&path).into());
+        stopped.or_else(damage).map_or(Ok(()), Err)
     }
 }
