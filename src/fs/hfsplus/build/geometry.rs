@@ -101,9 +101,9 @@ impl Geometry {
         })
     }
 
-    /// A length that is enough for `needs`, found by asking what ever larger volumes need.
+    /// A length that is enough for `needs`, a multiple of [`grain`], found by asking what ever larger volumes need.
     pub(super) fn minimum_len(block_size: u32, needs: &Needs) -> Result<u64> {
-        let mut len = MIN_VOLUME_LEN.next_multiple_of(block_size.into());
+        let mut len = MIN_VOLUME_LEN.next_multiple_of(grain(block_size));
         loop {
             let total = u32::try_from(len / u64::from(block_size)).unwrap_or(u32::MAX);
             let sizes = Sizes::new(len, block_size, total, needs)?;
@@ -118,7 +118,7 @@ impl Geometry {
             if enough <= len {
                 return Ok(len);
             }
-            len = enough;
+            len = enough.next_multiple_of(grain(block_size));
         }
     }
 
@@ -150,6 +150,11 @@ impl Geometry {
     pub(super) fn alternate_offset(&self) -> u64 {
         self.len - HEADER_OFFSET
     }
+}
+
+/// What lengths of volumes that we choose are multiples of.
+pub(super) fn grain(block_size: u32) -> u64 {
+    block_size.max(4096).into()
 }
 
 /// Blocks that hold the headers at the beginning and at the end of a volume (§1).

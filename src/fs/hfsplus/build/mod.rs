@@ -124,28 +124,25 @@ impl Plan {
 
     /// Bytes that are enough for the volume, a multiple of its block and of 4096.
     pub fn minimum_len(&self) -> Result<u64> {
-        let grain = |block_size: u32| u64::from(block_size.max(4096));
-        let len_with = |block_size| {
-            Geometry::minimum_len(block_size, &self.needs(block_size)?).map(|len| len.next_multiple_of(grain(block_size)))
-        };
-        if let Some(block_size) = self.options.block_size {
-            return len_with(block_size);
-        }
-        let mut block_size = recipe::block_size(0);
-        loop {
-            let len = len_with(block_size)?;
-            match recipe::block_size(len) {
-                larger if larger > block_size => block_size = larger,
-                _ => return Ok(len),
-            }
-        }
+        self.len_with(|_| 0)
     }
 
     /// [`minimum_len`](Self::minimum_len) and room to work: a sixteenth more, at least 4 MiB.
     pub fn comfortable_len(&self) -> Result<u64> {
-        let least = self.minimum_len()?;
-        let grain = u64::from(self.options.block_size.unwrap_or(recipe::block_size(least)).max(4096));
-        Ok((least + (least / 16).max(4 << 20)).next_multiple_of(grain))
+        self.len_with(|least| (least / 16).max(4 << 20))
+    }
+
+    /// What the volume needs and as much as `room` adds to that, in the blocks that a volume so large has.
+    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
+        let mut block_size = self.options.block_size.unwrap_or(recipe::block_size(0));
+        loop {
+            let least = Geometry::minimum_len(block_size, &self.needs(block_size))?;
+            let len = (least + room(least)).next_multiple_of(geometry::grain(block_size));
+            match recipe::block_size(len) {
+                larger if larger > block_size && self.options.block_size.is_none() => block_size = larger,
+                _ => return Ok(len),
+            }
+        }
     }
 
     /// Writes the volume over all of `device`, whose former contents are lost, flushed when this returns. On failure, the
@@ -158,7 +155,7 @@ impl Plan {
             let message = format!("a block of {block_size} bytes is smaller than the disk's of {}", info.block);
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
-        let geometry = Geometry::new(info.len, block_size, &self.needs(block_size)?)?;
+        let geometry = Geometry::new(info.len, block_size, &self.needs(block_size))?;
         let blocks = Blocks::allot(&self.tree, geometry.data.start.0, block_size)?;
         blank(device)?;
         self.write_contents(device, &geometry, &blocks, progress)?;
@@ -178,12 +175,12 @@ impl Plan {
         })
     }
 
-    fn needs(&self, block_size: u32) -> Result<Needs> {
-        Ok(Needs {
+    fn needs(&self, block_size: u32) -> Needs {
+        Needs {
             catalog_nodes: self.catalog_nodes,
             attribute_nodes: self.attribute_nodes,
             data_blocks: forks::blocks_of(&self.tree, block_size),
-        })
+        }
     }
 
     fn catalog<'a>(&'a self, blocks: &'a Blocks) -> Catalog<'a> {

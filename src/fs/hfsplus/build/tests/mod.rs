@@ -191,6 +191,26 @@ fn volumes_larger_than_any_disk() {
 }
 
 #[test]
+fn lengths_that_are_promised_are_enough() {
+    // Whatever the contents: the trees grow with the volume in steps, and blocks with it too.
+    for shift in [9, 12, 16] {
+        for len in (0..4_000_000).step_by(97_003).chain([900 << 20, 1010 << 20, (2 << 40) - (1 << 30), 2 << 40]) {
+            let mut grown = Grown::new();
+            grown.add(0, "file", SourceKind::File(Stream::Extern { node: 1, offset: 0, len }));
+            let plan = Plan::new(grown.0, Options { block_size: (shift != 12).then_some(1 << shift), ..options() }).unwrap();
+            let (Ok(least), Ok(comfortable)) = (plan.minimum_len(), plan.comfortable_len()) else {
+                assert!(shift == 9 && len >= (2 << 40) - (1 << 30), "2^32 blocks of 512 bytes are less than {len}");
+                continue;
+            };
+            for len in [least, comfortable] {
+                let block_size = plan.options.block_size.unwrap_or(recipe::block_size(len));
+                Geometry::new(len, block_size, &plan.needs(block_size)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let refused = |grown: Grown, options: Options| Plan::new(grown.0, options).unwrap_err();
     let mut same = Grown::new();
