@@ -1,7 +1,7 @@
 //! What differs between operating systems: one file for each, with the same functions.
 //!
-//! What all of them share is here. [`on_battery`], [`mounts`] and [`raise_file_limit`] are for front ends, the rest is
-//! for the local store. The macOS half was written from Apple's manual pages and never ran on a Mac.
+//! What all of them share is here. [`on_battery`], [`mounts`], [`forbid_core_dumps`] and [`raise_file_limit`] are for front
+//! ends, the rest is for the local store. The macOS half was written from Apple's manual pages and never ran on a Mac.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -48,6 +48,13 @@ pub fn on_battery() -> Option<bool> {
 /// The file systems mounted now, in the order the host lists them.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     host::mounts()
+}
+
+/// Keeps the memory of this process, which holds keys, out of core dumps from now on. Where the host does not allow it,
+/// nothing changes.
+pub fn forbid_core_dumps() {
+    let now = getrlimit(Resource::Core);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: now.maximum });
 }
 
 /// Asks for `wanted` open files at once; returns how many the process may have now, which can be fewer.

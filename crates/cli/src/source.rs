@@ -40,6 +40,12 @@ impl Opening {
         open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
     }
 
+    /// Where the image's passphrase comes from.
+    #[allow(dead_code, reason = "the verbs that give images a passphrase come next")]
+    pub(crate) fn passphrase(&self) -> &Passphrase {
+        &self.passphrase
+    }
+
     /// For `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
         OpenOptions { access, image_format: self.image_format, keys: Some(&self.passphrase) }
