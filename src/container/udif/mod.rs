@@ -2,7 +2,7 @@
 //!
 //! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork that holds the tables.
 //! * [`chunks`]: which chunk holds which bytes of the disk. [`cache`]: chunks lately decoded.
-//! * [`verify`]: the stored sums.
+//! * [`list`]: resources written as a property list, [`roman`] the text in them. [`verify`]: the stored sums.
 //!
 //! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
 //! zeros. Source: docs/formats/udif.md.
@@ -10,7 +10,9 @@
 mod cache;
 mod chunks;
 mod layout;
+mod list;
 mod resources;
+mod roman;
 mod verify;
 
 use std::ops::Range;
@@ -28,7 +30,8 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Inf
 use crate::{Error, Kind, Result};
 
 pub use layout::{Checksum, Segment};
-pub use resources::Resource;
+pub use list::{bare_list, image_list};
+pub use resources::{Resource, from_list};
 pub use verify::Verdict;
 
 const LAYER: &str = "udif";

@@ -7,6 +7,7 @@ use std::io::Cursor;
 
 use plist::stream::{Event, Reader};
 
+use super::roman;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
@@ -15,8 +16,6 @@ const LAYER: &str = "udif resources";
 pub(super) const MOST_BYTES: u64 = 64 << 20;
 /// Every block table is one dictionary of five entries, and no image has this many areas.
 const MOST_EVENTS: usize = 1 << 20;
-/// The root, `resource-fork`, a type's array, an entry.
-const ENTRY_DEPTH: usize = 4;
 
 /// One resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,12 +30,32 @@ pub struct Resource {
     pub attributes: String,
     /// Its bytes.
     pub data: Vec<u8>,
+    /// Its name once more, as newer images write it beside.
+    pub cf_name: Option<String>,
 }
 
-/// Reads the list in `bytes`, XML or binary.
+/// Reads the list of an image, XML or binary.
 pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
+    read_list(bytes, &[Some("resource-fork")])
+}
+
+/// Reads a list of resources from outside: as in images, or the resources alone, as `hdiutil udifderez -xml` prints them.
+///
+/// [`Kind::Corrupt`] for what is no property list, [`Kind::Limit`] for one that no image has.
+pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
+    let wrapped = read_list(bytes, &[Some("resource-fork")])?;
+    if wrapped.is_empty() { read_list(bytes, &[]) } else { Ok(wrapped) }
+}
+
+/// Reads the dictionary of kinds that stands under the keys `above`.
+fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
+    // The root, what is above, a kind's array, an entry.
+    let depth = above.len() + 3;
+    let is_entry = |path: &[Option<String>]| {
+        path.len() == depth && path[depth - 1].is_none() && path[1..].iter().zip(above).all(|(key, name)| key.as_deref() == *name)
+    };
     let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error);
-    let mut resources = Vec::new();
+    let (mut resources, mut held) = (Vec::new(), 0);
     // The key that each open collection stands under, and the one just read in the innermost dictionary.
     let mut path: Vec<Option<String>> = Vec::new();
     let mut key: Option<String> = None;
@@ -48,20 +67,28 @@ pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
         match event.map_err(broken)? {
             Event::StartDictionary(_) | Event::StartArray(_) => {
                 path.push(key.take());
-                if path.len() == ENTRY_DEPTH {
-                    current = Resource { kind: path[2].clone().unwrap_or_default(), ..Resource::default() };
+                if is_entry(&path) {
+                    current = Resource { kind: path[depth - 2].clone().unwrap_or_default(), ..Resource::default() };
                 }
             }
             Event::EndCollection => {
-                if path.len() == ENTRY_DEPTH && path[1].as_deref() == Some("resource-fork") {
+                if is_entry(&path) {
+                    // Entries of a binary list may share their bytes; their copies do not.
+                    held += (size_of::<Resource>() + current.data.len()) as u64;
+                    if held > MOST_BYTES {
+                        return Err(Error::new(Kind::Limit, LAYER, "more resources than any image has"));
+                    }
                     resources.push(std::mem::take(&mut current));
                 }
                 path.pop();
                 key = None;
+                if path.is_empty() {
+                    break; // some images count more bytes than the list has
+                }
             }
             value => match (key.take(), value) {
                 (None, Event::String(name)) => key = Some(name.into_owned()),
-                (Some(key), value) if path.len() == ENTRY_DEPTH => current.take(&key, value),
+                (Some(key), value) if is_entry(&path) => current.take(&key, value),
                 _ => {}
             },
         }
@@ -77,6 +104,7 @@ impl Resource {
             ("ID", Event::String(text)) => self.id = text.into_owned(),
             ("Name", Event::String(text)) => self.name = text.into_owned(),
             ("Attributes", Event::String(text)) => self.attributes = text.into_owned(),
+            ("CFName", Event::String(text)) => self.cf_name = Some(text.into_owned()),
             _ => {}
         }
     }
@@ -87,11 +115,11 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     let fork = Fork(bytes);
     let (data, map) = (fork.u32(0)?, fork.u32(4)?);
     let (types, names) = (map + fork.u16(map + 24)?, map + fork.u16(map + 26)?);
-    let mut resources = Vec::new();
+    let (mut resources, mut held) = (Vec::new(), 0);
     // Counts are stored less one; 0xFFFF is none.
     for n in 0..(fork.u16(types)? + 1) % 0x1_0000 {
         let entry = types + 2 + 8 * n;
-        let kind = String::from_utf8_lossy(fork.get(entry, 4)?).into_owned();
+        let kind = roman::decode(fork.get(entry, 4)?);
         let references = types + fork.u16(entry + 6)?;
         for n in 0..fork.u16(entry + 4)? + 1 {
             let reference = references + 12 * n;
@@ -103,10 +131,11 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
                 name: fork.name(names, fork.u16(reference + 2)?)?,
                 attributes: format!("{:#06x}", fork.get(reference + 4, 1)?[0]),
                 data: fork.get(at + 4, length)?.to_vec(),
+                cf_name: None,
             });
-            let total: usize =
-                resources.len() * size_of::<Resource>() + resources.last().map_or(0, |resource| resource.data.len());
-            if total as u64 > MOST_BYTES {
+            // References may share their bytes; their copies do not.
+            held += (size_of::<Resource>() + length) as u64;
+            if held > MOST_BYTES {
                 return Err(Error::new(Kind::Limit, LAYER, "more resources than any image has"));
             }
         }
@@ -140,7 +169,7 @@ impl Fork<'_> {
             return Ok(String::new());
         }
         let length = usize::from(self.get(names + offset, 1)?[0]);
-        Ok(String::from_utf8_lossy(self.get(names + offset + 1, length)?).into_owned())
+        Ok(roman::decode(self.get(names + offset + 1, length)?))
     }
 }
 
@@ -163,10 +192,14 @@ mod tests {
             name: "whole disk".into(),
             attributes: "0x0050".into(),
             data: b"mish".to_vec(),
+            cf_name: None,
         };
         assert_eq!(resources[0], expected);
         assert_eq!((resources[1].kind.as_str(), resources[1].data.len()), ("plst", 0));
         assert!(from_plist(b"<plist").is_err());
+        for more in ["\0\0", "\n", " <more", "text"] {
+            assert_eq!(from_plist(format!("{list}{more}").as_bytes()).unwrap(), resources, "{more:?}");
+        }
     }
 
     #[test]
@@ -191,5 +224,22 @@ mod tests {
         for cut in 0..fork.len() {
             let _ = from_fork(&fork[..cut]);
         }
+    }
+
+    #[test]
+    fn bytes_that_are_shared_are_counted_each_time() {
+        // 1 MiB of data, 20 types of 100 references each, all to that data.
+        let (data, types) = (1usize << 20, 20u32);
+        let mut fork = vec![0; 16];
+        fork.extend((data as u32).to_be_bytes());
+        fork.resize(20 + data, 7);
+        let map = fork.len() as u32;
+        fork.extend([0; 24]);
+        fork.extend([0, 28, 0xFF, 0]);
+        fork.extend((types as u16 - 1).to_be_bytes());
+        (0..types).for_each(|_| fork.extend([b"TEXT", &[0, 99, 0, 162][..]].concat()));
+        (0..100).for_each(|_| fork.extend([0, 1, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0]));
+        fork[..8].copy_from_slice(&[16u32.to_be_bytes(), map.to_be_bytes()].concat());
+        assert_eq!(from_fork(&fork).unwrap_err().kind(), Kind::Limit);
     }
 }

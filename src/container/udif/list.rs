@@ -1,0 +1,142 @@
+//! Resources written as a property list, letter for letter as macOS does: tabs, keys in order, Base64 in lines.
+//!
+//! Source: docs/formats/udif.md §3 and §12.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::resources::Resource;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "udif resources";
+const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+    <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
+    <plist version=\"1.0\">\n<dict>\n";
+const FOOT: &str = "</dict>\n</plist>\n";
+/// Columns of a line, a tab counted as eight.
+const LINE: usize = 76;
+
+/// The list of an image, which stands between its data fork and its trailer.
+///
+/// [`Kind::Invalid`] for names with characters that XML has no way to write.
+pub fn image_list(resources: &[Resource]) -> Result<Vec<u8>> {
+    let mut text = format!("{HEAD}\t<key>resource-fork</key>\n");
+    if resources.is_empty() {
+        text += "\t<dict/>\n";
+    } else {
+        text += "\t<dict>\n";
+        kinds(&mut text, resources, 2)?;
+        text += "\t</dict>\n";
+    }
+    Ok((text + FOOT).into_bytes())
+}
+
+/// The list of resources alone, as `hdiutil udifderez -xml` prints it and `udifrez -xml` takes it.
+///
+/// Errors as [`image_list`].
+pub fn bare_list(resources: &[Resource]) -> Result<Vec<u8>> {
+    let mut text = HEAD.to_owned();
+    kinds(&mut text, resources, 1)?;
+    Ok((text + FOOT).into_bytes())
+}
+
+/// Kind after kind, in the order of their letters; within a kind the order stays.
+fn kinds(text: &mut String, resources: &[Resource], depth: usize) -> Result<()> {
+    let mut kinds: BTreeMap<&str, Vec<&Resource>> = BTreeMap::new();
+    for resource in resources {
+        kinds.entry(&resource.kind).or_default().push(resource);
+    }
+    let tabs = "\t".repeat(depth);
+    for (kind, resources) in kinds {
+        let _ = writeln!(text, "{tabs}<key>{}</key>\n{tabs}<array>", escaped(kind)?);
+        resources.into_iter().try_for_each(|resource| entry(text, resource, depth + 1))?;
+        let _ = writeln!(text, "{tabs}</array>");
+    }
+    Ok(())
+}
+
+fn entry(text: &mut String, resource: &Resource, depth: usize) -> Result<()> {
+    let tabs = "\t".repeat(depth);
+    let attributes = if resource.attributes.is_empty() { "0x0000" } else { &resource.attributes };
+    let string = |text: &mut String, key: &str, value: &str| -> Result<()> {
+        let _ = writeln!(text, "{tabs}\t<key>{key}</key>\n{tabs}\t<string>{}</string>", escaped(value)?);
+        Ok(())
+    };
+    let _ = writeln!(text, "{tabs}<dict>");
+    string(text, "Attributes", attributes)?;
+    if let Some(name) = &resource.cf_name {
+        string(text, "CFName", name)?;
+    }
+    let _ = writeln!(text, "{tabs}\t<key>Data</key>\n{tabs}\t<data>");
+    let width = (LINE - 8 * (depth + 1)) / 4 * 3;
+    for line in resource.data.chunks(width) {
+        text.push_str(&tabs);
+        text.push('\t');
+        base64(text, line);
+        text.push('\n');
+    }
+    let _ = writeln!(text, "{tabs}\t</data>");
+    string(text, "ID", &resource.id)?;
+    string(text, "Name", &resource.name)?;
+    let _ = writeln!(text, "{tabs}</dict>");
+    Ok(())
+}
+
+fn escaped(value: &str) -> Result<String> {
+    if let Some(c) = value.chars().find(|&c| c.is_control() && !matches!(c, '\t' | '\n') || matches!(c, '\u{fffe}' | '\u{ffff}'))
+    {
+        return Err(Error::new(Kind::Invalid, LAYER, format!("XML cannot hold the character {c:?}")).named(value));
+    }
+    Ok(value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
+}
+
+fn base64(text: &mut String, bytes: &[u8]) {
+    const DIGITS: [u8; 64] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for group in bytes.chunks(3) {
+        let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let value = (word >> (18 - 6 * digit) & 63) as usize;
+            text.push(if digit <= group.len() { char::from(DIGITS[value]) } else { '=' });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::resources;
+    use super::*;
+
+    fn resource(kind: &str, id: &str, name: &str, data: Vec<u8>) -> Resource {
+        Resource { kind: kind.into(), id: id.into(), name: name.into(), attributes: "0x0050".into(), data, cf_name: None }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut all = vec![
+            resource("TEXT", "5000", "a <b> & \"c\"", (0..=255).collect()),
+            resource("blkx", "-1", " (Apple_Free : 3)", vec![]),
+            resource("blkx", "0", "größer", vec![1, 2]),
+            resource("RTF ", "5001", "", vec![9]),
+        ];
+        all[1].cf_name = Some(" (Apple_Free : 3)".into());
+        let (image, bare) = (image_list(&all).unwrap(), bare_list(&all).unwrap());
+        all.sort_by(|one, other| one.kind.cmp(&other.kind));
+        assert_eq!(resources::from_plist(&image).unwrap(), all);
+        assert_eq!(resources::from_list(&bare).unwrap(), all);
+        assert_eq!(resources::from_list(&image).unwrap(), all);
+        assert!(resources::from_plist(&bare).unwrap().is_empty(), "no image has a list like this");
+        assert!(resources::from_plist(&image_list(&[]).unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn lines_are_as_long_as_apples() {
+        let text = String::from_utf8(image_list(&[resource("STR#", "1", "", vec![7; 100])]).unwrap()).unwrap();
+        let data: Vec<_> = text.lines().skip_while(|line| !line.contains("<data>")).skip(1).take(4).map(str::trim).collect();
+        assert_eq!(data.iter().map(|line| line.len()).collect::<Vec<_>>(), [44, 44, 44, 4]);
+    }
+
+    #[test]
+    fn what_xml_cannot_hold_is_refused() {
+        assert_eq!(image_list(&[resource("TEXT", "1", "a\u{1}b", vec![])]).unwrap_err().kind(), Kind::Invalid);
+    }
+}
