@@ -32,6 +32,149 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Bytes that an encoder takes.
+pub(super) const MEMORY: usize = 4 * (HASHES + WINDOW);
+
+/// How far back a match may reach.
+const WINDOW: usize = 1 << 16;
+const HASHES: usize = 1 << 15;
+/// Places that are looked at for a match. More make it hardly smaller, as no match is longer than 67 bytes.
+const DEPTH: usize = 48;
+const MOST_LITERALS: usize = 128;
+
+/// A kind of match: bytes of its code, least and greatest length, greatest distance.
+struct Form {
+    code: usize,
+    least: usize,
+    most: usize,
+    reach: usize,
+}
+const SHORT: Form = Form { code: 2, least: 3, most: 18, reach: 1 << 10 };
+const LONG: Form = Form { code: 3, least: 4, most: 67, reach: WINDOW };
+
+/// A match: how many bytes, from how far back.
+#[derive(Debug, Clone, Copy)]
+struct Match {
+    length: usize,
+    distance: usize,
+}
+
+impl Match {
+    /// The part of a match of `length` bytes, at least 1, that one code can say and that spares the most.
+    fn best(length: usize, distance: usize) -> Option<Self> {
+        let forms = [SHORT, LONG].into_iter().filter(|form| length >= form.least && distance <= form.reach);
+        forms.map(|form| Self { length: length.min(form.most), distance }).max_by_key(|found| found.gain())
+    }
+
+    fn is_short(self) -> bool {
+        self.length <= SHORT.most && self.distance <= SHORT.reach
+    }
+
+    /// Bytes that it spares.
+    fn gain(self) -> usize {
+        self.length - if self.is_short() { SHORT.code } else { LONG.code }
+    }
+
+    fn put(self, packed: &mut Vec<u8>) {
+        let [high, low] = ((self.distance - 1) as u16).to_be_bytes();
+        if self.is_short() {
+            packed.extend([((self.length - SHORT.least) << 2) as u8 | high, low]);
+        } else {
+            packed.extend([0x40 | (self.length - LONG.least) as u8, high, low]);
+        }
+    }
+}
+
+/// Finds matches along chains of places that begin with the same three bytes.
+pub(super) struct Encoder {
+    /// The latest place of each hash; and of each place in the window the one before it. All plus 1: 0 is none.
+    latest: Vec<u32>,
+    before: Vec<u32>,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self { latest: vec![0; HASHES], before: vec![0; WINDOW] }
+    }
+}
+
+impl Encoder {
+    /// Appends a stream of `plain`. `false`: given up, as it gets no shorter.
+    pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
+        // Places are counted in 32 bits; no chunk comes near.
+        if u32::try_from(plain.len()).is_err() {
+            return false;
+        }
+        self.latest.fill(0);
+        let limit = packed.len() + plain.len();
+        let (mut at, mut literals) = (0, 0);
+        let mut found = self.find(plain, at);
+        while at < plain.len() {
+            if packed.len() >= limit {
+                return false;
+            }
+            // A match that begins a byte later may be worth a literal.
+            let next = self.find(plain, at + 1);
+            let Some(chosen) = found.filter(|found| next.is_none_or(|next| found.gain() >= next.gain())) else {
+                (at, found) = (at + 1, next);
+                continue;
+            };
+            put_literals(&plain[literals..at], packed);
+            chosen.put(packed);
+            let end = at + chosen.length;
+            for skipped in at + 2..end {
+                self.enter(plain, skipped);
+            }
+            (at, literals) = (end, end);
+            found = self.find(plain, at);
+        }
+        put_literals(&plain[literals..], packed);
+        true
+    }
+
+    /// The best match at `at`, a place that is then known to later ones.
+    fn find(&mut self, plain: &[u8], at: usize) -> Option<Match> {
+        let mut place = self.enter(plain, at)? as usize;
+        let ahead = &plain[at..];
+        let most = ahead.len().min(LONG.most);
+        let (mut best, mut longest) = (None::<Match>, 0);
+        for _ in 0..DEPTH {
+            let Some(start) = place.checked_sub(1).filter(|start| at - start <= LONG.reach) else { break };
+            // The byte that would make it longer than the best is the one that mostly differs.
+            if plain[start + longest] == ahead[longest] {
+                let length = ahead[..most].iter().zip(&plain[start..]).take_while(|(one, other)| one == other).count();
+                let found = Match::best(length, at - start).filter(|found| best.is_none_or(|best| found.gain() > best.gain()));
+                best = found.or(best);
+                longest = longest.max(length);
+            }
+            let earlier = self.before[start % WINDOW] as usize;
+            // A place that is not earlier is that of a later byte, whose entry has replaced this one's.
+            if longest == most || earlier >= place {
+                break;
+            }
+            place = earlier;
+        }
+        best
+    }
+
+    /// Makes the place `at` known; returns the one before that begins alike, plus 1. `None`: too few bytes follow.
+    fn enter(&mut self, plain: &[u8], at: usize) -> Option<u32> {
+        let three = plain.get(at..at + SHORT.least)?;
+        let value = u32::from(three[0]) | u32::from(three[1]) << 8 | u32::from(three[2]) << 16;
+        let hash = (value.wrapping_mul(0x9E37_79B1) >> (32 - HASHES.trailing_zeros())) as usize;
+        let earlier = std::mem::replace(&mut self.latest[hash], at as u32 + 1);
+        self.before[at % WINDOW] = earlier;
+        Some(earlier)
+    }
+}
+
+fn put_literals(literals: &[u8], packed: &mut Vec<u8>) {
+    for run in literals.chunks(MOST_LITERALS) {
+        packed.push(0x7F + run.len() as u8);
+        packed.extend_from_slice(run);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +189,35 @@ mod tests {
         assert_eq!(decode(&packed, &mut [0; 9]).unwrap_err().what, TOO_LONG);
         assert_eq!(decode(&packed, &mut [0; 11]).unwrap_err().what, TOO_SHORT);
         assert!(decode(&[0x00, 0x00], &mut [0; 3]).is_err(), "nothing to reach back to");
+    }
+
+    fn encoded(plain: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        assert!(Encoder::default().encode(plain, &mut packed));
+        let mut back = vec![0; plain.len()];
+        decode(&packed, &mut back).unwrap();
+        assert_eq!(back, plain);
+        packed
+    }
+
+    #[test]
+    fn the_shorter_code_is_taken() {
+        assert_eq!(encoded(b"abcabcabcabc"), [0x82, b'a', b'b', b'c', 6 << 2, 2]);
+        assert_eq!(encoded(&[7; 68]), [0x80, 7, 0x40 | 63, 0, 0], "67 bytes from one back");
+        // A match begun a byte later is longer: "bcdefgh" over "abc".
+        let plain = b"abcXbcdefghYabcdefgh";
+        assert_eq!(encoded(plain).len(), 1 + 13 + 2);
+    }
+
+    #[test]
+    fn matches_reach_as_far_as_they_may() {
+        // Bytes that have nothing in common with themselves nearby, then the first ones again.
+        let noise: Vec<u8> = (0..WINDOW as u32).flat_map(|n| n.wrapping_mul(0x9E37_79B1).to_be_bytes()).collect();
+        for (distance, reaches) in [(WINDOW, true), (WINDOW + 1, false)] {
+            let plain = [&noise[..distance], &noise[..67]].concat();
+            let mut packed = Vec::new();
+            Encoder::default().encode(&plain, &mut packed);
+            assert_eq!(packed.ends_with(&[0x40 | 63, 0xFF, 0xFF]), reaches, "{distance}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! bzip2 streams.
 
-use bzip2::{Decompress, Status};
+use bzip2::{Action, Compress, Compression, Decompress, Status};
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
@@ -20,4 +20,22 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             _ => {}
         }
     }
+}
+
+/// Bytes that an encoder takes: bzip2's own figure for blocks of 900,000 bytes, rounded up.
+pub(super) const MEMORY: usize = 8 << 20;
+
+/// Appends a stream of `plain`. `false`: given up, as it gets no shorter.
+pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+    if plain.is_empty() {
+        return Ok(false);
+    }
+    let before = packed.len();
+    packed.resize(before + plain.len(), 0);
+    // Blocks as long as they may be: streams that begin `BZh9`, as in all images of macOS.
+    let mut stream = Compress::new(Compression::best(), 0);
+    let status = stream.compress(plain, &mut packed[before..], Action::Finish);
+    packed.truncate(before + stream.total_out() as usize);
+    // Anything but the end means that there was no room.
+    Ok(status.map_err(|error| Fault::caused("does not compress", error))? == Status::StreamEnd)
 }

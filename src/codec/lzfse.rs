@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io::{Error, ErrorKind, Write};
 
-use lzfse_rust::LzfseRingDecoder;
+use lzfse_rust::{LzfseEncoder, LzfseRingDecoder};
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
@@ -38,5 +38,19 @@ impl Write for Bounded<'_> {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
+    }
+}
+
+/// Bytes that an encoder takes.
+pub(super) const MEMORY: usize = 4 << 20;
+
+/// Keeps its tables from piece to piece.
+#[derive(Default)]
+pub(super) struct Encoder(LzfseEncoder);
+
+impl Encoder {
+    /// Appends a stream of `plain`.
+    pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+        self.0.encode_bytes(plain, packed).map(|_| true).map_err(|error| Fault::caused("does not compress", error))
     }
 }

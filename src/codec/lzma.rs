@@ -1,8 +1,8 @@
 //! LZMA2 in xz streams, as ULMO images hold them.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 
-use lzma_rust2::XzReader;
+use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
@@ -20,5 +20,106 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         Ok(0) => Ok(()),
         Ok(_) => Err(Fault::new(TOO_LONG)),
         Err(error) => Err(Fault::caused(BROKEN, error)),
+    }
+}
+
+/// The preset that all of macOS's streams are made with, as their size tells.
+const PRESET: u32 = 6;
+
+/// Bytes that an encoder of `len` bytes takes.
+pub(super) fn memory(len: usize) -> usize {
+    (options(len).lzma_options.get_memory_usage() as usize) << 10
+}
+
+/// Matches cannot reach further back than the piece is long: a larger window would be memory for nothing.
+fn options(len: usize) -> Lzma2Options {
+    let mut options = Lzma2Options::with_preset(PRESET);
+    let longest = options.lzma_options.dict_size;
+    let len = u32::try_from(len).unwrap_or(longest).min(longest);
+    options.lzma_options.dict_size = len.next_power_of_two().clamp(lzma_rust2::DICT_SIZE_MIN, longest);
+    options
+}
+
+/// Appends an xz stream of `plain`.
+pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+    let failed = |error| Fault::caused("does not compress", error);
+    let mut stream = Lzma2Writer::new(Vec::with_capacity(plain.len() / 2), options(plain.len()));
+    stream.write_all(plain).map_err(failed)?;
+    xz(&stream.finish().map_err(failed)?, plain.len(), packed);
+    Ok(true)
+}
+
+/// Puts LZMA2 data in a stream as macOS does: one block that states its two lengths, a window of 8 MiB whatever is used of it, and
+/// no check, since images have sums of their own. Source: docs/formats/udif.md §6 and the xz file format, 1.2.
+fn xz(data: &[u8], plain_len: usize, packed: &mut Vec<u8>) {
+    const FLAGS: [u8; 2] = [0, 0]; // check: none
+    const LENGTHS_STATED: u8 = 0xC0; // of one filter
+    const LZMA2: [u8; 3] = [0x21, 1, 22]; // its number, bytes of properties, the code of 8 MiB
+    packed.extend(*b"\xFD7zXZ\0");
+    packed.extend(FLAGS);
+    packed.extend(crc32fast::hash(&FLAGS).to_le_bytes());
+
+    let mut header = vec![0, LENGTHS_STATED];
+    put_number(data.len() as u64, &mut header);
+    put_number(plain_len as u64, &mut header);
+    header.extend(LZMA2);
+    // Room for longer lengths, which macOS leaves before it knows them.
+    header.resize(header.len().max(12).next_multiple_of(4), 0);
+    header[0] = (header.len() / 4) as u8; // in words, the sum counted and one taken off
+    header.extend(crc32fast::hash(&header).to_le_bytes());
+    let block = header.len() + data.len();
+    packed.extend(header);
+    packed.extend_from_slice(data);
+    packed.resize(packed.len() + block.next_multiple_of(4) - block, 0);
+
+    let mut index = vec![0, 1]; // an index, of one block
+    put_number(block as u64, &mut index);
+    put_number(plain_len as u64, &mut index);
+    pad(&mut index);
+    index.extend(crc32fast::hash(&index).to_le_bytes());
+    let footer = [&(index.len() as u32 / 4 - 1).to_le_bytes()[..], &FLAGS].concat();
+    packed.extend(index);
+    packed.extend(crc32fast::hash(&footer).to_le_bytes());
+    packed.extend(footer);
+    packed.extend(*b"YZ");
+}
+
+/// Seven bits in each byte, the lowest first; the highest bit says that more follow.
+fn put_number(mut number: u64, bytes: &mut Vec<u8>) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn pad(bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_framed_as_macos_frames_them() {
+        let (plain, mut packed) = ([0; 512], vec![1]);
+        assert!(encode(&plain, &mut packed).unwrap());
+        let packed = &packed[1..];
+        // What stands before and after the data in `udif/dmgwiz-lzma.dmg` of the corpus, for as many bytes.
+        assert_eq!(packed[..14], *b"\xFD7zXZ\0\0\0\xFF\x12\xD9\x41\x03\xC0");
+        assert_eq!(packed[15..20], [0x80, 4, 0x21, 1, 0x16]);
+        assert_eq!(packed[packed.len() - 12..], [0xA8, 0, 0x0A, 0xFC, 2, 0, 0, 0, 0, 0, b'Y', b'Z']);
+        let mut back = [1; 512];
+        decode(packed, &mut back).unwrap();
+        assert_eq!(back, plain);
+    }
+
+    #[test]
+    fn windows_are_as_long_as_the_piece() {
+        for (len, window) in [(0, 4096), (512, 4096), (5000, 8192), (1 << 20, 1 << 20), (1 << 40, 8 << 20)] {
+            assert_eq!(options(len).lzma_options.dict_size, window);
+        }
+        assert!(memory(1 << 20) < 24 << 20, "{}", memory(1 << 20));
     }
 }

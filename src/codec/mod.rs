@@ -1,15 +1,18 @@
-//! Compressed bytes in, plain bytes of a known length out. Slices only, no I/O.
+//! Compressed bytes in, plain bytes of a known length out, and the other way. Slices only, no I/O.
 //!
 //! Every decoder is given the exact length that must come out: it writes no byte more, and fewer are an error. What a stream
 //! claims of itself is never trusted.
 
 mod adc;
 mod bzip2;
+mod encoder;
 mod lzfse;
 mod lzma;
 mod zlib;
 
 use crate::{Error, Result};
+
+pub use encoder::{Encoder, Level};
 
 /// A way of compressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,6 +97,89 @@ mod tests {
                 let _ = codec.decode(&packed, &mut vec![0; len]);
             }
         }
+    }
+
+    /// Pieces that repeat themselves near and far, runs of one byte, and noise.
+    fn pieces() -> impl Strategy<Value = Vec<u8>> {
+        let part = prop_oneof![
+            (any::<u8>(), 1usize..3000).prop_map(|(byte, len)| vec![byte; len]),
+            prop::collection::vec(any::<u8>(), 1..600),
+            (prop::collection::vec(any::<u8>(), 1..40), 1usize..60).prop_map(|(word, times)| word.repeat(times)),
+        ];
+        prop::collection::vec(part, 1..12).prop_map(|parts| {
+            let mut piece = parts.concat();
+            piece.extend(parts.concat());
+            piece
+        })
+    }
+
+    /// Encoders of which one is used again and again, as those of a conversion are.
+    fn encoders() -> Vec<(Codec, Encoder)> {
+        let levels = [(Codec::Zlib, 1), (Codec::Zlib, 6), (Codec::Zlib, 9)];
+        let others = [Codec::Adc, Codec::Bzip2, Codec::Lzfse, Codec::Lzma].map(|codec| (codec, 1));
+        let level = |level| Level::new(level).unwrap();
+        levels.into_iter().chain(others).map(|(codec, n)| (codec, Encoder::new(codec, level(n)))).collect()
+    }
+
+    #[test]
+    fn what_is_encoded_decodes_to_the_same() {
+        let mut encoders = encoders();
+        let config = ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
+        let mut runner = proptest::test_runner::TestRunner::new(config);
+        let check = |piece: Vec<u8>, encoders: &mut [(Codec, Encoder)]| {
+            for (codec, encoder) in encoders {
+                let mut packed = b"before".to_vec();
+                if !encoder.encode(&piece, &mut packed).unwrap() {
+                    assert_eq!(packed, b"before", "{codec:?}");
+                    continue;
+                }
+                let stream = packed.strip_prefix(b"before").unwrap();
+                assert!(stream.len() < piece.len(), "{codec:?}");
+                let mut back = vec![0xAA; piece.len()];
+                codec.decode(stream, &mut back).unwrap();
+                assert!(back == piece, "{codec:?}");
+                let (mut again, mut new) = (Vec::new(), Encoder::new(*codec, Level::default()));
+                if *codec != Codec::Zlib {
+                    new.encode(&piece, &mut again).unwrap();
+                    assert!(again == stream, "{codec:?} remembers");
+                }
+            }
+        };
+        let shared = std::cell::RefCell::new(&mut encoders);
+        runner
+            .run(&pieces(), |piece| {
+                check(piece, &mut shared.borrow_mut());
+                Ok(())
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn everything_shrinks_but_noise() {
+        let text: Vec<u8> =
+            (0..60_000u32).flat_map(|n| format!("line {n} of {}; ", n * 7919 % 97).into_bytes()).take(1 << 20).collect();
+        let mut state = 1u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 32) as u32
+        };
+        let noise: Vec<u8> = (0..1 << 18).flat_map(|_| noise().to_le_bytes()).collect();
+        for (codec, mut encoder) in encoders() {
+            let mut packed = Vec::new();
+            assert!(encoder.encode(&text, &mut packed).unwrap() && packed.len() < text.len() / 2, "{codec:?}: {}", packed.len());
+            let mut back = vec![0; text.len()];
+            codec.decode(&packed, &mut back).unwrap();
+            assert!(back == text, "{codec:?}");
+            packed.clear();
+            assert!(!encoder.encode(&noise, &mut packed).unwrap() && packed.is_empty(), "{codec:?}");
+            assert!(!encoder.encode(&[], &mut packed).unwrap(), "nothing cannot shrink");
+        }
+    }
+
+    #[test]
+    fn levels_are_one_to_nine() {
+        assert!(Level::new(0).is_err() && Level::new(10).is_err());
+        assert_eq!(Level::new(1).unwrap(), Level::default());
     }
 
     #[test]

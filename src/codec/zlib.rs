@@ -1,6 +1,6 @@
 //! zlib streams, by libdeflate where it may be built, else by zlib-rs.
 
-use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, Fault, Level, TOO_LONG, TOO_SHORT};
 
 #[cfg(feature = "libdeflate")]
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
@@ -26,5 +26,60 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         Ok(_) if stream.total_out() == plain.len() as u64 => Err(Fault::new(TOO_LONG)),
         Ok(_) => Err(Fault::new(TOO_SHORT)),
         Err(error) => Err(Fault::caused(BROKEN, error)),
+    }
+}
+
+/// Bytes that an encoder takes.
+pub(super) const MEMORY: usize = 2 << 20;
+
+/// Keeps its tables from piece to piece.
+#[cfg(feature = "libdeflate")]
+pub(super) struct Encoder(libdeflater::Compressor);
+
+#[cfg(feature = "libdeflate")]
+impl Encoder {
+    pub(super) fn new(level: Level) -> Self {
+        // Its levels up to 9 cost about as much as zlib's and give a little more; none of 1 to 9 is refused.
+        let level = libdeflater::CompressionLvl::new(level.get().into()).unwrap_or_default();
+        Self(libdeflater::Compressor::new(level))
+    }
+
+    /// Fills `room` from its beginning and returns how much; `None` if it is not enough.
+    fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let libdeflater::CompressionError::InsufficientSpace = match self.0.zlib_compress(plain, room) {
+            Ok(len) => return Ok(Some(len)),
+            Err(error) => error,
+        };
+        Ok(None)
+    }
+}
+
+#[cfg(not(feature = "libdeflate"))]
+pub(super) struct Encoder(flate2::Compress);
+
+#[cfg(not(feature = "libdeflate"))]
+impl Encoder {
+    pub(super) fn new(level: Level) -> Self {
+        Self(flate2::Compress::new(flate2::Compression::new(level.get().into()), true))
+    }
+
+    fn fill(&mut self, plain: &[u8], room: &mut [u8]) -> Result<Option<usize>, Fault> {
+        self.0.reset();
+        match self.0.compress(plain, room, flate2::FlushCompress::Finish) {
+            Ok(flate2::Status::StreamEnd) => Ok(Some(self.0.total_out() as usize)),
+            Ok(_) => Ok(None),
+            Err(error) => Err(Fault::caused("does not compress", error)),
+        }
+    }
+}
+
+impl Encoder {
+    /// Appends a stream of `plain`. `false`: given up, as it gets no shorter.
+    pub(super) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, Fault> {
+        let before = packed.len();
+        packed.resize(before + plain.len(), 0);
+        let filled = self.fill(plain, &mut packed[before..])?;
+        packed.truncate(before + filled.unwrap_or(0));
+        Ok(filled.is_some())
     }
 }

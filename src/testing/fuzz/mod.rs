@@ -19,7 +19,7 @@ pub use journal::journal;
 pub use partition::partition_map;
 pub use tar::tar_import;
 pub use text::{address, size};
-pub use udif::{codec, udif};
+pub use udif::{codec, encode, udif};
 
 use crate::device::Memory;
 
@@ -46,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
     Target { name: "udif", run: udif, seeds: udif::udif_seeds },
     Target { name: "codec", run: codec, seeds: udif::codec_seeds },
+    Target { name: "encode", run: encode, seeds: udif::encode_seeds },
     Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
     Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
 ];

@@ -1,9 +1,8 @@
 //! Compressed images and the streams in them.
 
-use std::io::Write;
 use std::sync::Arc;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, Encoder, Level};
 use crate::container::udif::Udif;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::progress::Silent;
@@ -24,6 +23,20 @@ pub fn codec(input: &[u8]) {
     let decoded = codec.decode(packed, &mut one).is_ok();
     assert_eq!(decoded, codec.decode(packed, &mut other).is_ok());
     assert!(!decoded || one == other, "{codec:?} left a part of its room as it was");
+}
+
+/// An input is a codec, a level, and bytes. What they are compressed to, if it is shorter, decodes to them.
+pub fn encode(input: &[u8]) {
+    let Some((&[codec, level], plain)) = input.split_first_chunk() else { return };
+    let codec = CODECS[usize::from(codec) % CODECS.len()];
+    let level = Level::new(level % 9 + 1).expect("from 1 to 9");
+    let mut packed = Vec::new();
+    if Encoder::new(codec, level).encode(plain, &mut packed).expect("anything can be compressed") {
+        assert!(packed.len() < plain.len());
+        let mut back = vec![0xaa; plain.len()];
+        codec.decode(&packed, &mut back).expect("what was encoded decodes");
+        assert!(back == plain, "{codec:?}");
+    }
 }
 
 /// An input is a compressed image. It is refused, or a disk of whole sectors whose runs are within it and, as far as they
@@ -54,30 +67,19 @@ fn plain() -> Vec<u8> {
 }
 
 fn packed(codec: Codec) -> Vec<u8> {
-    let plain = plain();
     let mut packed = Vec::new();
-    let done = match codec {
-        // Runs of up to 128 bytes as they are.
-        Codec::Adc => {
-            packed = plain.chunks(128).flat_map(|run| [&[0x7f + run.len() as u8][..], run].concat()).collect();
-            Ok(())
-        }
-        Codec::Zlib => flate2::write::ZlibEncoder::new(&mut packed, flate2::Compression::default()).write_all(&plain),
-        Codec::Bzip2 => bzip2::write::BzEncoder::new(&mut packed, bzip2::Compression::best()).write_all(&plain),
-        Codec::Lzfse => lzfse_rust::encode_bytes(&plain, &mut packed).map(drop).map_err(std::io::Error::other),
-        Codec::Lzma => {
-            let options = lzma_rust2::XzOptions::with_preset(1);
-            let stream = lzma_rust2::XzWriter::new(&mut packed, options);
-            stream.and_then(|mut stream| stream.write_all(&plain).and_then(|()| stream.finish().map(drop)))
-        }
-    };
-    done.expect("memory takes everything");
+    let shorter = Encoder::new(codec, Level::default()).encode(&plain(), &mut packed).expect("memory takes everything");
+    assert!(shorter, "{codec:?}");
     packed
 }
 
 pub(super) fn codec_seeds() -> Vec<Vec<u8>> {
     let len = (plain().len() as u16).to_le_bytes();
     (0..).zip(CODECS).map(|(number, codec)| [&[number, len[0], len[1]][..], &packed(codec)].concat()).collect()
+}
+
+pub(super) fn encode_seeds() -> Vec<Vec<u8>> {
+    (0..10).map(|number| [&[number, number / 5 * 5][..], &plain(), &[number; 300], &plain()].concat()).collect()
 }
 
 pub(super) fn udif_seeds() -> Vec<Vec<u8>> {

@@ -1,0 +1,4 @@
+//! Proves: what any codec makes of any bytes, where it is shorter, decodes to these bytes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::encode(input));

@@ -1,0 +1,100 @@
+//! Plain bytes in, a stream out, if that is shorter.
+
+use super::{Codec, Fault, adc, bzip2, lzfse, lzma, zlib};
+use crate::{Error, Kind, Result};
+
+/// How hard zlib tries: 1 (fast) to 9 (small). The other codecs have one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Level(u8);
+
+impl Level {
+    /// The level `level`, of 1 to 9.
+    pub fn new(level: u8) -> Result<Self> {
+        if (1..=9).contains(&level) {
+            return Ok(Self(level));
+        }
+        Err(Error::new(Kind::Invalid, "compression level", format!("1 to 9 is expected, not {level}")))
+    }
+
+    pub(super) fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Level {
+    /// 1, as hdiutil's.
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+/// Compresses pieces one after the other, each by itself, keeping what it needs for that. The same bytes give the same stream.
+#[derive(Debug)]
+pub struct Encoder {
+    codec: Codec,
+    inner: Inner,
+}
+
+enum Inner {
+    Adc(adc::Encoder),
+    Zlib(zlib::Encoder),
+    Bzip2,
+    Lzfse(Box<lzfse::Encoder>),
+    Lzma,
+}
+
+impl Encoder {
+    /// An encoder; `level` counts for zlib only.
+    pub fn new(codec: Codec, level: Level) -> Self {
+        let inner = match codec {
+            Codec::Adc => Inner::Adc(adc::Encoder::default()),
+            Codec::Zlib => Inner::Zlib(zlib::Encoder::new(level)),
+            Codec::Bzip2 => Inner::Bzip2,
+            Codec::Lzfse => Inner::Lzfse(Box::default()),
+            Codec::Lzma => Inner::Lzma,
+        };
+        Self { codec, inner }
+    }
+
+    /// Bytes of memory that an encoder takes at most while it compresses `len` bytes.
+    pub fn memory(codec: Codec, len: usize) -> usize {
+        match codec {
+            Codec::Adc => adc::MEMORY,
+            Codec::Zlib => zlib::MEMORY,
+            Codec::Bzip2 => bzip2::MEMORY,
+            Codec::Lzfse => lzfse::MEMORY + len * 9 / 8,
+            Codec::Lzma => lzma::memory(len),
+        }
+    }
+
+    /// Appends a stream of `plain` to `packed`. `false`: it would be no shorter than `plain`, and `packed` is as it was.
+    pub fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> Result<bool> {
+        let before = packed.len();
+        let encoded = match &mut self.inner {
+            Inner::Adc(encoder) => Ok(encoder.encode(plain, packed)),
+            Inner::Zlib(encoder) => encoder.encode(plain, packed),
+            Inner::Bzip2 => bzip2::encode(plain, packed),
+            Inner::Lzfse(encoder) => encoder.encode(plain, packed),
+            Inner::Lzma => lzma::encode(plain, packed),
+        };
+        let shorter = encoded.map_err(|fault| self.failed(plain, fault))? && packed.len() - before < plain.len();
+        if !shorter {
+            packed.truncate(before);
+        }
+        Ok(shorter)
+    }
+
+    fn failed(&self, plain: &[u8], fault: Fault) -> Error {
+        let error = Error::new(Kind::Unsupported, self.codec.name(), format!("{}; {} bytes", fault.what, plain.len()));
+        match fault.cause {
+            Some(cause) => error.caused_by(cause),
+            None => error,
+        }
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("..")
+    }
+}
