@@ -5,7 +5,7 @@
 //! ```text
 //!  a file .................... fs::hfsplus        a device over a volume's extents
 //!  a volume .................. partition          a window on a disk (GPT, APM, MBR)
-//!  a disk .................... container          raw, sparse bundle, UDIF
+//!  a disk .................... container          raw, sparse bundle, sparse image, ASIF, UDIF
 //!  plain bytes ............... crypt              over one encrypted file
 //!  stored bytes .............. store              a local folder, memory
 //! ```

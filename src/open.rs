@@ -3,6 +3,7 @@
 //! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a [`Draft`] is an image that
 //! gets its name only when it is finished.
 
+mod container;
 mod create;
 mod place;
 mod unlock;
@@ -14,19 +15,20 @@ use std::sync::Arc;
 
 use crate::address::VolumeSelector;
 use crate::container::Format;
-use crate::container::foreign;
+use crate::container::asif::Asif;
 use crate::container::raw::Raw;
-use crate::container::sparsebundle::{self, Bundle};
-use crate::container::udif::{self, Udif};
+use crate::container::sparsebundle::Bundle;
+use crate::container::sparseimage::SparseImage;
+use crate::container::udif::Udif;
 use crate::crypt;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
 use crate::fs::FileSystem;
 use crate::partition::{self, Map};
-use crate::store::{Local, LocalFile, Lock, Open};
+use crate::store::LocalFile;
 use crate::{Error, Kind, Result};
 
-pub use create::{CreateOptions, Draft, create};
+pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use unlock::Keys;
 pub use volume::{Volume, VolumeFormat};
 
@@ -67,6 +69,10 @@ pub enum Layer {
     Raw(Arc<Raw>),
     /// A sparse bundle: a folder that holds the disk.
     Bundle(Arc<Bundle>),
+    /// A sparse image: the disk in bands of one file.
+    SparseImage(Arc<SparseImage>),
+    /// An Apple sparse image: the disk, or a layer of one, in chunks of one file.
+    Asif(Arc<Asif>),
     /// A UDIF image: the disk in chunks, mostly compressed.
     Udif(Arc<Udif>),
     /// The map of the disk.
@@ -120,69 +126,13 @@ fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<
         std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist"),
         _ => Error::io(LAYER, "look at", source),
     })?;
-    let mut found = if meta.is_dir() { open_folder(path, options, layers)? } else { open_file(path, options, layers)? };
+    let open_container = if meta.is_dir() { container::open_folder } else { container::open_file };
+    let mut found = open_container(path, options, layers)?;
+    if options.image_format.is_none() {
+        found.warnings.extend(container::misnamed(path, found.format));
+    }
     survey_disk(&mut found, options, layers)?;
     Ok(found)
-}
-
-fn open_folder(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
-    let store = Arc::new(Local::new(path));
-    match options.image_format {
-        Some(Format::Udsb) => {}
-        Some(other) => return Err(Error::new(Kind::Invalid, LAYER, format!("is a folder, a {other} image is a file"))),
-        None if sparsebundle::is_bundle(&*store)? => {}
-        None => {
-            let message = "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
-            return Err(Error::unsupported(LAYER, message));
-        }
-    }
-    let bundle = Arc::new(Bundle::open(store, options.access)?);
-    layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
-}
-
-fn open_file(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
-    let (how, lock) = match options.access {
-        Access::ReadOnly => (Open::Read, Lock::Shared),
-        Access::ReadWrite => (Open::Write, Lock::Exclusive),
-    };
-    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
-    file.lock(lock)?;
-    let file = Arc::new(file);
-    layers.push(Layer::File(file.clone()));
-    let file = unlock::unlock(file, options, layers)?;
-    match options.image_format {
-        Some(Format::Udsb) => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
-        Some(format) if format.is_udif() => open_udif(file, options.access, layers),
-        Some(format) => Ok(open_raw(file, format, layers)),
-        None if udif::probe(&*file)? => open_udif(file, options.access, layers),
-        None => match foreign::recognise(&*file)? {
-            Some(foreign) => Err(foreign.refusal()),
-            None => Ok(open_raw(file, Format::Udrw, layers)),
-        },
-    }
-}
-
-fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>) -> Found {
-    let raw = Arc::new(Raw::new(file));
-    layers.push(Layer::Raw(raw.clone()));
-    let warnings = match raw.trailing() {
-        0 => Vec::new(),
-        odd => vec![format!("the last {odd} bytes make no whole sector and are left out")],
-    };
-    Found { format, warnings, disk: raw }
-}
-
-/// The exact kind follows from the chunks, whichever was named.
-fn open_udif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
-    let udif = Arc::new(Udif::open(file)?);
-    let format = udif.format();
-    layers.push(Layer::Udif(udif.clone()));
-    if access == Access::ReadWrite {
-        let message = format!("is a {} ({format}), a format that cannot be changed; a converted copy can", format.description());
-        return Err(Error::new(Kind::ReadOnly, LAYER, message));
-    }
-    Ok(Found { format, warnings: Vec::new(), disk: udif })
 }
 
 /// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
@@ -282,6 +232,22 @@ impl Image {
     pub fn bundle(&self) -> Option<&Bundle> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Bundle(bundle) => Some(&**bundle),
+            _ => None,
+        })
+    }
+
+    /// The sparse image it is, if it is one.
+    pub fn sparse_image(&self) -> Option<&SparseImage> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::SparseImage(image) => Some(&**image),
+            _ => None,
+        })
+    }
+
+    /// The ASIF image it is, if it is one.
+    pub fn asif(&self) -> Option<&Asif> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Asif(image) => Some(&**image),
             _ => None,
         })
     }

@@ -31,7 +31,7 @@ impl Scratch {
 
     fn bundle(&self, name: &str) -> PathBuf {
         let path = self.path(name);
-        let options = CreateOptions { format: Format::Udsb, len: 4 << 20, band_size: Some(1 << 20), overwrite: false };
+        let options = CreateOptions { format: Format::Udsb, len: 4 << 20, band_size: Some(1 << 20), ..CreateOptions::default() };
         let image = open::create(&path, &options).unwrap();
         image.disk().write_at(0, &[1; 512]).unwrap();
         image.disk().flush().unwrap();
@@ -184,7 +184,7 @@ fn stray_files_are_told_by_a_survey() {
 fn a_disk_that_was_cut_short_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.path("disk.dmg");
-    let options = CreateOptions { format: Format::Udrw, len: 8 << 20, band_size: None, overwrite: false };
+    let options = CreateOptions { len: 8 << 20, ..CreateOptions::default() };
     let image = open::create(&path, &options).unwrap();
     gpt::create_single(&**image.disk(), 512, partition::APPLE_HFS, gpt::Guids::random()).unwrap();
     image.disk().flush().unwrap();

@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::container::Format;
+use bandsaw::container::asif::{self, Asif};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
-use bandsaw::open::{self, CreateOptions, Draft, Image, OpenOptions};
+use bandsaw::open::{self, CreateOptions, Draft, FileDraft, Image, Layer, OpenOptions};
+use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Kind, Result};
 
 const MIB: u64 = 1 << 20;
 
 fn options(format: Format) -> CreateOptions {
-    CreateOptions { format, len: 8 * MIB, band_size: None, overwrite: false }
+    CreateOptions { format, len: 8 * MIB, ..CreateOptions::default() }
 }
 
 fn open(path: &Path) -> Result<Image> {
@@ -28,8 +30,14 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// One path for each format that can be made.
-fn places(folder: &Path) -> [(Format, PathBuf); 3] {
-    [(Format::Udrw, folder.join("a.dmg")), (Format::Udsb, folder.join("b.sparsebundle")), (Format::Udto, folder.join("c.cdr"))]
+fn places(folder: &Path) -> [(Format, PathBuf); 5] {
+    [
+        (Format::Udrw, folder.join("a.dmg")),
+        (Format::Udsb, folder.join("b.sparsebundle")),
+        (Format::Udto, folder.join("c.cdr")),
+        (Format::Udsp, folder.join("d.sparseimage")),
+        (Format::Asif, folder.join("e.asif")),
+    ]
 }
 
 #[test]
@@ -47,9 +55,10 @@ fn what_is_made_opens_and_is_blank() {
         assert_eq!(image.disk().read_vec(5 * MIB - 1, 6).unwrap(), b"\0here\0");
         image.disk().discard(0..8 * MIB, Leave::Zeros).unwrap();
         drop(image);
-        assert!(open(&path).unwrap().volumes().is_empty());
+        let image = open(&path).unwrap();
+        assert!(image.volumes().is_empty() && image.warnings().is_empty(), "{:?}", image.warnings());
     }
-    assert_eq!(names(folder.path()), ["a.dmg", "b.sparsebundle", "c.cdr"]);
+    assert_eq!(names(folder.path()), ["a.dmg", "b.sparsebundle", "c.cdr", "d.sparseimage", "e.asif"]);
 }
 
 #[test]
@@ -62,7 +71,7 @@ fn nothing_is_replaced_unasked() {
         assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
-    assert_eq!(names(folder.path()).len(), 3);
+    assert_eq!(names(folder.path()).len(), 5);
 }
 
 #[test]
@@ -129,7 +138,7 @@ fn a_place_taken_meanwhile_is_not_overwritten() {
         assert!(draft.finish().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"faster");
     }
-    assert_eq!(names(folder.path()).len(), 3);
+    assert_eq!(names(folder.path()).len(), 5);
 }
 
 #[test]
@@ -140,6 +149,12 @@ fn refused_options_leave_nothing() {
         (options(Format::Udzo), Kind::Unsupported),
         (CreateOptions { band_size: Some(MIB), ..options(Format::Udrw) }, Kind::Invalid),
         (CreateOptions { band_size: Some(3), ..options(Format::Udsb) }, Kind::Invalid),
+        (CreateOptions { band_size: Some(3), ..options(Format::Udsp) }, Kind::Invalid),
+        (CreateOptions { band_size: Some(MIB), ..options(Format::Asif) }, Kind::Invalid),
+        (CreateOptions { sector_size: Some(4096), ..options(Format::Udsp) }, Kind::Invalid),
+        (CreateOptions { sector_size: Some(1024), ..options(Format::Asif) }, Kind::Invalid),
+        (CreateOptions { sector_size: Some(4096), len: 512, ..options(Format::Asif) }, Kind::Invalid),
+        (CreateOptions { len: 1 << 53, ..options(Format::Asif) }, Kind::Limit),
         (CreateOptions { len: 0, ..options(Format::Udsb) }, Kind::Invalid),
         (CreateOptions { len: 513, ..options(Format::Udrw) }, Kind::Invalid),
         (CreateOptions { len: 1 << 63, ..options(Format::Udrw) }, Kind::Limit),
@@ -149,7 +164,7 @@ fn refused_options_leave_nothing() {
         assert!(error.file().is_some(), "{error}");
     }
     assert!(names(folder.path()).is_empty());
-    for format in [Format::Udrw, Format::Udsb] {
+    for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
         assert_eq!(open::create(&folder.path().join("none/x"), &options(format)).unwrap_err().kind(), Kind::NotFound);
     }
     assert!(names(folder.path()).is_empty());
@@ -163,6 +178,71 @@ fn what_was_asked_is_used_and_odd_choices_are_told() {
     let bundle = image.bundle().unwrap();
     assert_eq!((bundle.band_size(), bundle.band_count()), (MIB, 200_000));
     assert!(image.warnings().iter().any(|warning| warning.contains("200000 bands")), "{:?}", image.warnings());
+}
+
+#[test]
+fn contents_tell_the_format_and_odd_names_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (format, _) in places(Path::new("")).into_iter().filter(|(format, _)| *format != Format::Udto) {
+        for name in ["x", "x.dmg", "x.sparseimage", "x.asif", "x.iso"] {
+            let path = folder.path().join(name);
+            drop(open::create(&path, &options(format)).unwrap());
+            let image = open(&path).unwrap();
+            assert_eq!(image.format(), format);
+            assert_eq!(image.warnings().is_empty(), format.fits_name(&path), "{format} {name}: {:?}", image.warnings());
+            if let [warning] = image.warnings() {
+                assert!(warning.contains(format.code()) && warning.contains(name.trim_start_matches('x')), "{warning}");
+            }
+            drop(image);
+            fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_layer_alone_is_no_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("layer.asif");
+    let file = LocalFile::open(&path, Open::CreateNew).unwrap().unwrap();
+    let kind = asif::LayerKind::Overlay(uuid::Uuid::from_u128(7));
+    drop(Asif::create(Arc::new(file), &asif::CreateOptions { len: MIB, block: 512, kind }).unwrap());
+    let (layers, error) = open::trace(&path, &OpenOptions::default());
+    assert!(matches!(&layers[..], [Layer::File(_), Layer::Asif(_)]), "{layers:?}");
+    let error = error.unwrap();
+    assert!(error.kind() == Kind::NotFound && error.message().contains("00000000-0000-0000-0000-000000000007"), "{error}");
+}
+
+#[test]
+fn flags_that_forbid_changes_are_heeded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.asif");
+    drop(open::create(&path, &options(Format::Asif)).unwrap());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[0x63] = 4;
+    fs::write(&path, bytes).unwrap();
+    let error = open::open(&path, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).unwrap_err();
+    assert!(error.kind() == Kind::ReadOnly && error.message().contains("flags 0x4"), "{error}");
+    assert_eq!(open(&path).unwrap().disk().info().access, Access::ReadOnly);
+}
+
+#[test]
+fn a_file_draft_is_there_when_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.img");
+    for finished in [false, true] {
+        let draft = FileDraft::new(&path, false).unwrap();
+        draft.file().set_len(MIB, Leave::Zeros).unwrap();
+        draft.file().write_at(7, b"here").unwrap();
+        assert!(!path.exists());
+        if finished {
+            let image = draft.finish(&OpenOptions { image_format: Some(Format::Udrw), ..OpenOptions::default() }).unwrap();
+            assert_eq!(image.disk().read_vec(7, 4).unwrap(), b"here");
+        } else {
+            drop(draft);
+        }
+        assert_eq!(names(folder.path()).len(), usize::from(finished));
+    }
+    assert_eq!(FileDraft::new(&path, false).unwrap_err().kind(), Kind::Conflict);
 }
 
 #[test]

@@ -31,10 +31,12 @@ fn images_open_and_hold_what_is_known() {
     for known in images.iter().filter(|image| KINDS.contains(&image.format()) && image.number("media_size").is_some()) {
         let image = opened::open(known, scratch.path()).unwrap().unwrap_or_else(|error| panic!("{}: {error}", known.path()));
         let udif = known.entry()["udif"]["format"].as_str();
-        let expected = udif.unwrap_or(if known.location().is_dir() { "UDSB" } else { "UDRW" });
+        let code = |code: &&&str| known.format().contains(**code);
+        let expected = udif.unwrap_or_else(|| ["UDSB", "UDSP", "ASIF", "UDRW"].iter().find(code).expect("a code"));
         assert_eq!(image.format().code(), expected, "{}", known.path());
         assert_eq!(image.encryption().is_some(), known.format().starts_with("encrypted"), "{}", known.path());
         assert_eq!(Some(image.disk().info().len), known.number("media_size"), "{}", known.path());
+        assert!(!image.warnings().iter().any(|warning| warning.contains("its name")), "{:?}", image.warnings());
         if image.disk().info().len < MOST {
             assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"), "{}", known.path());
         }
@@ -120,7 +122,7 @@ fn what_is_only_read_is_not_opened_for_writing() {
 /// What is told of partitions and volumes is what the manifest says.
 fn check_volumes(image: &Image, known: &corpus::Image) {
     let scheme = image.partitions().map_or("none".to_owned(), |map| map.scheme.to_string());
-    assert_eq!(Some(scheme.as_str()), known.text("partition_scheme"), "{}", known.path());
+    assert_eq!(scheme, known.text("partition_scheme").unwrap_or("none"), "{}", known.path());
     // The manifest passes over NTFS.
     let listed = image.volumes().iter().filter(|volume| volume.format != VolumeFormat::Ntfs);
     let told: Vec<_> = listed.map(|volume| (volume.range.start, volume.format.name())).collect();
@@ -167,23 +169,18 @@ fn everything_else_is_refused_by_name() {
     let scratch = tempfile::tempdir().unwrap();
     let mut refused = 0;
     for known in &images {
-        let name = match known.format() {
-            "ASIF" => "ASIF",
-            "sparseimage (UDSP)" | "encrypted sparseimage (UDSP)" => "UDSP",
-            "encrypted sparsebundle (UDSB)" => "encrypted",
-            _ => continue,
-        };
+        let "encrypted sparsebundle (UDSB)" = known.format() else { continue };
         if known.number("image_size").is_some_and(|size| size > 16 << 20) {
             continue; // takes long to unpack, and shows nothing more
         }
         let Some(outcome) = opened::open(known, scratch.path()) else { continue };
         let error = outcome.err().unwrap_or_else(|| panic!("{} opened", known.path()));
         assert_eq!(error.kind(), Kind::Unsupported, "{}: {error}", known.path());
-        assert!(error.message().contains(name), "{}: {error}", known.path());
+        assert!(error.message().contains("encrypted"), "{}: {error}", known.path());
         assert!(error.file().is_some(), "{}: {error}", known.path());
         refused += 1;
     }
-    assert!(refused >= 5, "{refused} images");
+    assert!(refused >= 2, "{refused} images");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use bandsaw::container::Format;
 use bandsaw::device::{BlockDeviceExt, ExtentKind};
 use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::{Progress, Silent};
 
 const MIB: u64 = 1 << 20;
@@ -16,7 +17,7 @@ const LEN: u64 = 70 * MIB + 1536;
 
 /// A disk with data at its ends, around the borders of bands, and written zeros.
 fn source(path: &Path, format: Format) -> Image {
-    let options = CreateOptions { format, len: LEN, band_size: None, overwrite: false };
+    let options = CreateOptions { format, len: LEN, ..CreateOptions::default() };
     let image = open::create(path, &options).unwrap();
     let write = |at: u64, len: usize, byte: u8| image.disk().write_at(at, &vec![byte; len]).unwrap();
     write(0, 512, 1);
@@ -35,7 +36,7 @@ fn open_as(path: &Path, format: Format) -> Image {
 }
 
 fn to(format: Format, band_size: Option<u64>) -> ConvertOptions {
-    ConvertOptions { format, band_size, overwrite: false }
+    ConvertOptions { format, band_size, ..ConvertOptions::default() }
 }
 
 fn contents(image: &Image) -> Vec<u8> {
@@ -53,7 +54,7 @@ fn allocated(path: &Path) -> u64 {
 #[test]
 fn every_container_holds_the_same_disk() {
     let folder = tempfile::tempdir().unwrap();
-    for source_format in [Format::Udrw, Format::Udsb] {
+    for source_format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
         let from = source(&folder.path().join(source_format.code()), source_format);
         let expected = contents(&from);
         let targets = [
@@ -63,6 +64,10 @@ fn every_container_holds_the_same_disk() {
             (Format::Udsb, Some(MIB + 512)),
             (Format::Udsb, Some(16 * MIB)),
             (Format::Udsb, Some(1 << 30)),
+            (Format::Udsp, None),
+            (Format::Udsp, Some(4096)),
+            (Format::Udsp, Some(3 * MIB + 512)),
+            (Format::Asif, None),
         ];
         for (number, (format, band_size)) in targets.into_iter().enumerate() {
             let path = folder.path().join(format!("{source_format}-{number}"));
@@ -70,10 +75,12 @@ fn every_container_holds_the_same_disk() {
             drop(converted);
             let image = open_as(&path, format);
             if let Some(band_size) = band_size {
-                assert_eq!(image.bundle().unwrap().band_size(), band_size);
+                let used = image.bundle().map(|bundle| bundle.band_size());
+                assert_eq!(used.or_else(|| Some(image.sparse_image()?.band_size())), Some(band_size));
             }
             assert!(contents(&image) == expected, "{source_format} to {format} {band_size:?}");
-            let most = 3 * MIB;
+            // The tables of an ASIF image, one of them for its metadata, and their bitmaps.
+            let most = 3 * MIB + if format == Format::Asif { 4 * MIB } else { 0 };
             assert!(allocated(&path) < most, "{source_format} to {format} {band_size:?}: {} bytes", allocated(&path));
         }
     }
@@ -94,6 +101,38 @@ fn holes_stay_holes() {
     assert!(data >= converted.copied.written && data < 3 * MIB, "{data}: {:?}", converted.copied);
     assert!(converted.copied.written < 2 * MIB + 6 * 4096, "{:?}", converted.copied);
     assert!(disk.extents(9 * MIB..33 * MIB).all(|run| run.unwrap().1 == ExtentKind::Hole));
+}
+
+/// The same disk gives the same file, threads or not. (An ASIF image has UUIDs.)
+#[test]
+fn a_sparse_image_is_written_from_front_to_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Udsb);
+    let make = |name: &str| {
+        drop(convert(&from, &folder.path().join(name), &to(Format::Udsp, None), &Silent).unwrap());
+        fs::read(folder.path().join(name)).unwrap()
+    };
+    let file = make("b");
+    assert!(file == make("c"));
+    let slots = file[0x40..4096].chunks(4).map(|slot| u32::from_be_bytes(slot.try_into().unwrap()));
+    let slots: Vec<u32> = slots.take_while(|slot| *slot != 0).collect();
+    assert!(slots.is_sorted() && slots.len() >= 6, "{slots:?}");
+}
+
+#[test]
+fn sectors_are_those_of_the_map() {
+    let folder = tempfile::tempdir().unwrap();
+    let [raw, asif, back] = ["raw", "asif", "back"].map(|name| folder.path().join(name));
+    let image = open::create(&raw, &CreateOptions { len: 8 * MIB, ..CreateOptions::default() }).unwrap();
+    gpt::create_single(&**image.disk(), 4096, APPLE_HFS, gpt::Guids::random()).unwrap();
+    image.disk().flush().unwrap();
+    drop(image);
+    let from = open_as(&raw, Format::Udrw);
+    let converted = convert(&from, &asif, &to(Format::Asif, None), &Silent).unwrap().image;
+    assert_eq!((converted.asif().unwrap().block(), converted.disk().info().block), (4096, 4096));
+    assert_eq!(converted.partitions().unwrap().block, 4096);
+    drop(convert(&converted, &back, &to(Format::Udrw, None), &Silent).unwrap());
+    assert!(fs::read(&raw).unwrap() == fs::read(&back).unwrap());
 }
 
 /// Says stop after some bytes.
@@ -131,7 +170,7 @@ fn a_stopped_conversion_leaves_nothing() {
 #[test]
 fn an_image_is_not_converted_onto_itself() {
     let folder = tempfile::tempdir().unwrap();
-    for format in [Format::Udrw, Format::Udsb] {
+    for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
         let path = folder.path().join(format.code());
         let from = source(&path, format);
         assert_eq!(convert(&from, &path, &to(Format::Udrw, None), &Silent).unwrap_err().kind(), Kind::Conflict);

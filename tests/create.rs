@@ -20,7 +20,7 @@ fn scratch() -> tempfile::TempDir {
 
 fn options(format: Format, layout: Layout, source: Source) -> CreateOptions {
     let volume = NewVolume { layout, name: "Docs".into(), case_sensitive: false, block_size: None, source };
-    CreateOptions { format, len: None, band_size: None, overwrite: false, volume: Some(volume), epoch: None }
+    CreateOptions { format, volume: Some(volume), ..CreateOptions::default() }
 }
 
 fn make(path: &Path, options: CreateOptions) -> Result<Created, Error> {

@@ -1,4 +1,4 @@
-//! Two hundred broken copies each of a raw image and of a sparse bundle: opened, listed, read, or refused, without a panic,
+//! Two hundred broken copies of an image of each kind: opened, listed, read, or refused, without a panic,
 //! in bounded time, and in a gibibyte of address space.
 //!
 //! The images are read by child processes, so that their memory can be limited and a hang be ended.
@@ -28,7 +28,12 @@ const ADDRESS_SPACE: u32 = 1 << 20;
 /// Tells the child what to read: the folder with the good image, and the first copy.
 const JOB: &str = "BANDSAW_MUTATIONS";
 
-const IMAGES: [(&str, Format); 2] = [("good.dmg", Format::Udrw), ("good.sparsebundle", Format::Udsb)];
+const IMAGES: [(&str, Format); 4] = [
+    ("good.dmg", Format::Udrw),
+    ("good.sparsebundle", Format::Udsb),
+    ("good.sparseimage", Format::Udsp),
+    ("good.asif", Format::Asif),
+];
 
 #[test]
 fn broken_copies_are_read_or_refused() {
@@ -43,7 +48,7 @@ fn broken_copies_are_read_or_refused() {
     // Some copies are only scratched, some are beyond reading: where one kind is missing, nothing was tested.
     for outcome in [Outcome::Whole, Outcome::Damaged, Outcome::Refused] {
         let count = outcomes.matches(&format!("{outcome:?}")).count();
-        assert!(count >= 20, "{count} of {} copies are {outcome:?}", 2 * COPIES);
+        assert!(count >= 20, "{count} of {} copies are {outcome:?}", IMAGES.len() as u64 * COPIES);
     }
 }
 
@@ -63,7 +68,7 @@ fn make(path: &Path, format: Format) {
     let volume = fuzz::sample(false, 4096);
     let len = Geometry::holding(volume.len() as u64, 512).unwrap().disk_len();
     let band_size = (format == Format::Udsb).then_some(1 << 20);
-    let image = open::create(path, &CreateOptions { format, len, band_size, overwrite: false }).unwrap();
+    let image = open::create(path, &CreateOptions { format, len, band_size, ..CreateOptions::default() }).unwrap();
     let range = gpt::create_single(&**image.disk(), 512, APPLE_HFS, Guids::derived("good")).unwrap();
     image.disk().write_at(range.start, &volume).unwrap();
     image.disk().flush().unwrap();

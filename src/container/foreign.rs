@@ -35,10 +35,8 @@ enum Place {
 use Place::{Head, Tail};
 
 /// Apple's own.
-const APPLE: [(Place, &[u8], &str); 5] = [
+const APPLE: [(Place, &[u8], &str); 3] = [
     (Head(0), b"koly", "a disk image (UDIF) with its header in front"),
-    (Head(0), b"sprs", "a sparse image (UDSP)"),
-    (Head(0), b"shdw", "an Apple sparse image (ASIF)"),
     (Head(0), b"AEA1", "an Apple encrypted archive"),
     (Head(0), b"pbzx", "an Apple pbzx archive"),
 ];

@@ -1,8 +1,8 @@
 //! Formats that hold a disk.
 //!
-//! A container is a device over stored bytes: [`raw`] and [`udif`] over one file, [`sparsebundle`] over a folder. What is
-//! not built yet, or is not ours, is told apart by its magic ([`foreign`]) and refused by name, so that it is never taken for a
-//! raw disk.
+//! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over one file,
+//! [`sparsebundle`] over a folder. What is not built yet, or is not ours, is told apart by its magic ([`foreign`]) and
+//! refused by name, so that it is never taken for a raw disk.
 
 pub mod asif;
 pub mod foreign;
@@ -21,10 +21,11 @@ use crate::{Error, Kind, Result};
 pub const SECTOR: u64 = 512;
 
 /// An image format by hdiutil's code. Codes that cannot be read or written yet are known by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
     /// `UDRW`: plain bytes.
+    #[default]
     Udrw,
     /// `UDTO`: plain bytes too, the master of a CD or DVD.
     Udto,
@@ -105,7 +106,17 @@ impl Format {
 
     /// Whether this version makes it.
     pub const fn can_write(self) -> bool {
-        matches!(self, Self::Udrw | Self::Udto | Self::Udsb)
+        matches!(self, Self::Udrw | Self::Udto | Self::Udsb | Self::Udsp | Self::Asif)
+    }
+
+    /// Whether its disk is cut in bands, whose size can be chosen.
+    pub const fn has_bands(self) -> bool {
+        matches!(self, Self::Udsb | Self::Udsp)
+    }
+
+    /// Whether the disk's bytes are the file's.
+    pub const fn is_plain(self) -> bool {
+        matches!(self, Self::Udrw | Self::Udto)
     }
 
     /// Whether it is a kind of UDIF. They differ only in how chunks are compressed.
@@ -122,6 +133,17 @@ impl Format {
             "cdr" => Some(Self::Udto),
             "dmg" | "img" | "iso" | "raw" => Some(Self::Udrw),
             _ => None,
+        }
+    }
+
+    /// Whether people expect this format under the extension of `path`. An extension that tells nothing fits all.
+    pub fn fits_name(self, path: &Path) -> bool {
+        match Self::from_extension(path) {
+            None => true,
+            Some(Self::Udrw | Self::Udto) if self.is_plain() => true,
+            // `.dmg` stands for everything but what has a name of its own.
+            Some(Self::Udrw) => self.is_udif() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dmg")),
+            Some(named) => named == self,
         }
     }
 }
@@ -178,5 +200,14 @@ mod tests {
         assert_eq!(of("disc.cdr"), Some(Format::Udto));
         assert_eq!(of("sparsebundle"), None);
         assert_eq!(of("x.txt"), None);
+    }
+
+    #[test]
+    fn names_are_expected_or_not() {
+        let fits = |format: Format, path: &str| format.fits_name(Path::new(path));
+        assert!(Format::ALL.into_iter().all(|format| fits(format, "x") && fits(format, "x.bin")));
+        assert!(fits(Format::Udzo, "x.DMG") && fits(Format::Udrw, "x.dmg") && fits(Format::Udrw, "x.cdr"));
+        assert!(fits(Format::Udsp, "x.sparseimage") && fits(Format::Asif, "x.asif") && fits(Format::Udsb, "x.sparsebundle"));
+        assert!(!fits(Format::Udzo, "x.iso") && !fits(Format::Udsp, "x.dmg") && !fits(Format::Asif, "x.sparseimage"));
     }
 }

@@ -26,8 +26,8 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "create";
 
-/// What a new image is to be.
-#[derive(Debug)]
+/// What a new image is to be. The default is a blank raw image without a length, which has to be given.
+#[derive(Debug, Default)]
 pub struct CreateOptions {
     /// Its container.
     pub format: Format,
@@ -35,6 +35,8 @@ pub struct CreateOptions {
     pub len: Option<u64>,
     /// Bytes of a band, of formats that have bands. `None`: the format's default.
     pub band_size: Option<u64>,
+    /// Bytes of a sector, of formats that have a choice: 512 or 4096. `None`: 512.
+    pub sector_size: Option<u32>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
     /// What is on the disk. `None`: nothing, it is blank.
@@ -141,12 +143,14 @@ pub struct Created {
 ///
 /// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    let CreateOptions { format, len, band_size, overwrite, volume, epoch } = options;
+    let CreateOptions { format, len, band_size, sector_size, overwrite, volume, epoch } = options;
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
     }
-    let draft = |len| Draft::new(path, &open::CreateOptions { format, len, band_size, overwrite });
+    let blank = |len| open::CreateOptions { format, len, band_size, sector_size, overwrite };
+    blank(0).check().map_err(|error| error.in_file(path))?;
+    let draft = |len| Draft::new(path, &blank(len));
     let Some(volume) = volume else {
         let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
         return Ok(Created { image: draft(len)?.finish()?, volume: None });
@@ -160,7 +164,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let ids = Ids::new(epoch, &name, &tree);
     let options = build::Options { name, case_sensitive, block_size, created, latest: epoch, identifier: ids.volume };
     let plan = Plan::new(tree, options)?;
-    let draft = draft(len.map_or_else(|| disk_len(&plan, layout), Ok)?)?;
+    let draft = draft(len.map_or_else(|| disk_len(&plan, layout, sector_size), Ok)?)?;
     let built = build_on(draft.image().disk(), &plan, layout, ids.disk, progress)?;
     progress.stage("flush", 0);
     Ok(Created { image: draft.finish()?, volume: Some(built) })
@@ -208,13 +212,12 @@ fn forget_host_dates(tree: &mut Tree) {
 }
 
 /// Bytes of a disk that holds the volume with room to work.
-fn disk_len(plan: &Plan, layout: Layout) -> Result<u64> {
-    /// The sector of every disk made here.
-    const BLOCK: u32 = 512;
+fn disk_len(plan: &Plan, layout: Layout, sector_size: Option<u32>) -> Result<u64> {
+    let sector = sector_size.unwrap_or(512);
     let len = plan.comfortable_len()?;
     match layout {
-        Layout::None => Ok(len),
-        Layout::Gptspud => Ok(gpt::Geometry::holding(len, BLOCK)?.disk_len()),
+        Layout::None => Ok(len.next_multiple_of(sector.into())),
+        Layout::Gptspud => Ok(gpt::Geometry::holding(len, sector)?.disk_len()),
     }
 }
 

@@ -10,7 +10,16 @@ use bandsaw::open::{self, Image, Keys, OpenOptions};
 use super::corpus;
 
 /// Kinds of image that open, as the manifest calls them.
-pub(crate) const KINDS: [&str; 5] = ["raw (UDRW)", "sparsebundle (UDSB)", "UDIF", "encrypted raw (UDRW)", "encrypted UDIF"];
+pub(crate) const KINDS: [&str; 8] = [
+    "raw (UDRW)",
+    "sparsebundle (UDSB)",
+    "sparseimage (UDSP)",
+    "ASIF",
+    "UDIF",
+    "encrypted raw (UDRW)",
+    "encrypted sparseimage (UDSP)",
+    "encrypted UDIF",
+];
 
 /// Where an image is, unpacked into `scratch` where it is stored compressed. `None`: it cannot be unpacked.
 pub(crate) fn place(image: &corpus::Image, scratch: &Path) -> Option<PathBuf> {

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bandsaw::container::Format;
 use bandsaw::container::raw::Raw;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
 use bandsaw::open::OpenOptions;
@@ -54,8 +53,7 @@ fn converts_our_volumes() {
         there_and_back(&volume.disk, scratch.path());
         let bundle = bandsaw::open::open(&volume.bundle, &OpenOptions::default()).expect("opening the bundle");
         let raw = scratch.path().join("converted.img");
-        let options = ConvertOptions { format: Format::Udrw, band_size: None, overwrite: false };
-        convert(&bundle, &raw, &options, &Silent).expect("converting the bundle");
+        convert(&bundle, &raw, &ConvertOptions::default(), &Silent).expect("converting the bundle");
         compare(&volume.disk, &raw);
     }
 }

@@ -71,11 +71,10 @@ pub(crate) fn create(source: Source, path: &Path, format: Format, case_sensitive
     let volume = NewVolume { layout, name: NAME.into(), case_sensitive, block_size: None, source };
     let options = CreateOptions {
         format,
-        len: None,
         band_size: (format == Format::Udsb).then_some(1 << 20),
-        overwrite: false,
         volume: Some(volume),
         epoch: Some(Timestamp::from_seconds(CREATED)),
+        ..CreateOptions::default()
     };
     let created = ops::create::create(path, options, &Silent).expect("making an image");
     let [volume] = created.image.volumes() else { panic!("one volume is expected: {:?}", created.image.volumes()) };

@@ -10,8 +10,9 @@ use crate::failure;
 
 /// Apple's disk images from the command line.
 ///
-/// Makes sparse bundles and raw images, fills them from folders and archives, shows what is in them, and takes files
-/// out again; reads compressed and encrypted images too. Nothing is mounted and no privileges are needed.
+/// Makes sparse bundles, sparse images (UDSP and ASIF) and raw images, fills them from folders and archives, shows what is
+/// in them, and takes files out again; reads compressed and encrypted images too. Nothing is mounted and no privileges are
+/// needed.
 ///
 /// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N; without it, the first
 /// volume that can be read. A file of the host that exists is always taken whole, and ./ in front says that it is one.

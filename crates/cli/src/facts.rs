@@ -1,11 +1,11 @@
 //! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are RFC 3339.
 
-use std::collections::BTreeSet;
+mod container;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use bandsaw::container::sparsebundle::Bundle;
-use bandsaw::container::udif::Udif;
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::VolumeInfo;
@@ -15,6 +15,7 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
+pub(crate) use self::container::{AsifFacts, BundleFacts, SparseImageFacts, UdifFacts};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::rfc3339;
@@ -30,6 +31,8 @@ pub(crate) struct Facts {
     pub(crate) size_on_disk: Option<u64>,
     pub(crate) encryption: Option<CryptFacts>,
     pub(crate) bundle: Option<BundleFacts>,
+    pub(crate) sparse_image: Option<SparseImageFacts>,
+    pub(crate) asif: Option<AsifFacts>,
     pub(crate) udif: Option<UdifFacts>,
     pub(crate) partition_map: Option<MapFacts>,
     pub(crate) volumes: Vec<VolumeFacts>,
@@ -53,29 +56,6 @@ pub(crate) struct CryptFacts {
     pub(crate) public_keys: usize,
     /// Whether the image has not been opened with a passphrase.
     pub(crate) locked: bool,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct BundleFacts {
-    pub(crate) version: u32,
-    pub(crate) band_size: u64,
-    pub(crate) bands: u64,
-    pub(crate) bands_in_use: u64,
-    /// Bytes of the band files, the holes in them counted.
-    pub(crate) bands_len: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct UdifFacts {
-    pub(crate) chunks: u64,
-    pub(crate) longest_chunk: u64,
-    /// Bytes that the chunks take in the file, and bytes of the disk that they hold.
-    pub(crate) stored: u64,
-    pub(crate) held: u64,
-    pub(crate) tables: u64,
-    pub(crate) signed: bool,
-    /// Kinds of what was put in beside the disk.
-    pub(crate) resources: BTreeSet<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -148,6 +128,8 @@ impl Facts {
             size_on_disk: None,
             encryption: None,
             bundle: None,
+            sparse_image: None,
+            asif: None,
             udif: None,
             partition_map: None,
             volumes: Vec::new(),
@@ -183,6 +165,14 @@ impl Facts {
                 Layer::Crypt(description) => self.encryption = Some(CryptFacts::new(description)),
                 Layer::Raw(raw) => self.add_disk(&**raw),
                 Layer::Bundle(bundle) => self.add_bundle(bundle, progress)?,
+                Layer::SparseImage(image) => {
+                    self.add_disk(&**image);
+                    self.sparse_image = Some(SparseImageFacts::new(image));
+                }
+                Layer::Asif(image) => {
+                    self.add_disk(&**image);
+                    self.asif = Some(AsifFacts::new(image));
+                }
                 Layer::Udif(udif) => {
                     self.add_disk(&**udif);
                     self.udif = Some(UdifFacts::new(udif));
@@ -212,19 +202,13 @@ impl Facts {
         self.add_disk(bundle);
         let survey = bundle.survey(progress)?;
         self.size_on_disk = Some(survey.allocated);
+        self.bundle = Some(BundleFacts::new(bundle, &survey));
         let mut problems = survey.problems.into_iter();
         self.damage = problems.next();
         self.warnings.extend(problems.map(|problem| problem.to_string()));
         if survey.further_problems > 0 {
             self.warnings.push(format!("{} more problems like these", survey.further_problems));
         }
-        self.bundle = Some(BundleFacts {
-            version: bundle.version().number(),
-            band_size: bundle.band_size(),
-            bands: bundle.band_count(),
-            bands_in_use: survey.bands,
-            bands_len: survey.len,
-        });
         Ok(())
     }
 }
@@ -240,22 +224,6 @@ impl CryptFacts {
             iterations: of.passphrases.clone(),
             public_keys: of.public_keys,
             locked: true,
-        }
-    }
-}
-
-impl UdifFacts {
-    fn new(udif: &Udif) -> Self {
-        let usage = udif.usage();
-        let beside = udif.resources().iter().filter(|resource| resource.kind != "blkx");
-        Self {
-            chunks: usage.chunks,
-            longest_chunk: usage.longest,
-            stored: usage.stored,
-            held: usage.held,
-            tables: usage.tables,
-            signed: usage.signed,
-            resources: beside.map(|resource| resource.kind.clone()).collect(),
         }
     }
 }

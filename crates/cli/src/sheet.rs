@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use bandsaw::size;
 
-use crate::facts::{ContentFacts, CryptFacts, Facts, MapFacts, UdifFacts, VolumeFacts};
+use crate::facts::{AsifFacts, ContentFacts, CryptFacts, Facts, MapFacts, SparseImageFacts, UdifFacts, VolumeFacts};
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
 
@@ -29,6 +29,12 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
     }
     if let Some(udif) = &facts.udif {
         sheet.chunks(udif)?;
+    }
+    if let Some(image) = &facts.sparse_image {
+        sheet.sparse_image(image)?;
+    }
+    if let Some(image) = &facts.asif {
+        sheet.asif(image)?;
     }
     if let Some(bundle) = &facts.bundle {
         let (used, all) = (grouped(bundle.bands_in_use), grouped(bundle.bands));
@@ -82,6 +88,40 @@ impl Sheet<'_> {
         self.fact("chunks", &format!("{count} of up to {}", exact(udif.longest_chunk)))?;
         self.fact("stored", &format!("{} for {} of the disk", exact(udif.stored), exact(udif.held)))?;
         self.fact("signed", if udif.signed { "yes" } else { "no" })
+    }
+
+    fn sparse_image(&mut self, image: &SparseImageFacts) -> io::Result<()> {
+        let (used, all) = (grouped(image.bands_in_use), grouped(image.bands));
+        self.fact("bands", &format!("{used} of {all} in use, {} each", exact(image.band_size)))?;
+        match image.unused_places {
+            0 => Ok(()),
+            unused => self.fact("", &counted(unused, "place in the file is free", "places in the file are free")),
+        }
+    }
+
+    fn asif(&mut self, image: &AsifFacts) -> io::Result<()> {
+        let count = |number: u64, what: &str| format!("{} {what}", grouped(number));
+        let (data, tables) = (count(image.data_chunks, "with data"), count(image.table_chunks, "with tables"));
+        let bitmaps = count(image.bitmap_chunks, "with bitmaps");
+        self.fact("chunks", &format!("{data}, {tables}, {bitmaps}, {} each", exact(image.chunk_size)))?;
+        self.fact("sectors", &exact(image.sector_size.into()))?;
+        self.fact("uuid", &image.uuid)?;
+        if let Some(uuid) = &image.stable_uuid {
+            self.fact("stable id", uuid)?;
+        }
+        if let Some(parent) = &image.parent {
+            self.fact("layer", &format!("{} above the image {parent}", image.kind))?;
+        }
+        if let Some(why) = &image.read_only {
+            self.fact("read-only", why)?;
+        }
+        if let Some(why) = &image.metadata_read_only {
+            self.fact("metadata", &format!("read-only: {why}"))?;
+        }
+        if !image.user_metadata.is_empty() {
+            self.fact("metadata", &self.output.name(&image.user_metadata.join(", ")))?;
+        }
+        Ok(())
     }
 
     fn partitions(&mut self, map: &MapFacts) -> io::Result<()> {

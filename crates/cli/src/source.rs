@@ -19,7 +19,7 @@ use crate::passphrase::Passphrase;
 /// How to open an image, for every verb that does.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Opening {
-    /// Take the image for this format, whatever it looks like: udrw, udsb, udzo and so on
+    /// Take the image for this format, whatever it looks like: udrw, udsb, udsp, asif, udzo and so on
     #[arg(long, value_name = "FORMAT")]
     image_format: Option<Format>,
     #[command(flatten)]

@@ -11,19 +11,28 @@ use crate::failure::{Failure, Outcome};
 /// The container of a new image, for every verb that makes one.
 #[derive(Debug, Args)]
 pub(crate) struct Container {
-    /// Format: udrw (raw) or udsb (sparse bundle), in any case; without it the name decides: .sparsebundle is udsb,
-    /// .dmg, .img, .iso and .raw are udrw
+    /// Format: udrw (raw), udsb (sparse bundle), udsp (sparse image) or asif (Apple sparse image), in any case; without it
+    /// the name decides: .sparsebundle is udsb, .sparseimage is udsp, .asif is asif, .dmg, .img, .iso and .raw are udrw
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Size of a sparse bundle's bands, 1m to 8g; without it 8m, or more where a full bundle had more than 65,536 bands
+    /// Size of bands: of a sparse bundle 1m to 8g, without it 8m, or more where a full bundle had more than 65,536 bands; of
+    /// a sparse image 512 to 8g, without it 1m
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) band_size: Option<u64>,
+    /// Size of an Apple sparse image's sectors: 512 or 4096
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    sector_size: Option<u64>,
     /// Replace an image that exists
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,
 }
 
 impl Container {
+    /// The size of sectors asked for. What no number of the field holds is refused like any other odd size.
+    pub(crate) fn sector_size(&self) -> Option<u32> {
+        self.sector_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX))
+    }
+
     /// The format asked for, or else what the name says.
     pub(crate) fn format(&self, target: &Path) -> Outcome<Format> {
         if let Some(format) = self.format.or_else(|| Format::from_extension(target)) {
@@ -38,7 +47,11 @@ impl Container {
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite => "--overwrite replaces it",
-        Kind::Unsupported if error.layer() == "image" => "formats that can be written are udrw and udsb",
+        Kind::Unsupported if error.layer() == "image" => {
+            let written = Format::ALL.into_iter().filter(|format| format.can_write());
+            let written: Vec<_> = written.map(|format| format.code().to_ascii_lowercase()).collect();
+            return Failure::from(error).hint(format!("formats that can be written are {}", written.join(", ")));
+        }
         _ => return error.into(),
     };
     Failure::from(error).hint(hint)

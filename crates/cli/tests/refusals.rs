@@ -28,9 +28,11 @@ fn a_file_that_is_no_image_is_never_taken_for_one() {
 fn images_that_cannot_be_read_yet_are_refused_by_name() {
     let scratch = Scratch::new();
     let padded = |magic: &[u8]| [magic, &[7; 4096]].concat();
-    for (name, magic, what) in
-        [("a.asif", &b"shdw"[..], "ASIF"), ("b.sparseimage", b"sprs", "UDSP"), ("c.qcow2", b"QFI\xfb", "qcow2")]
-    {
+    for (name, magic, what) in [
+        ("a.aea", &b"AEA1"[..], "encrypted archive"),
+        ("b.sparseimage", b"sprs\0\0\0\x02", "version 2"),
+        ("c.qcow2", b"QFI\xfb", "qcow2"),
+    ] {
         scratch.write(name, padded(magic));
         let error = scratch.fails(6, &["info", name]);
         assert!(error.contains(what) && error.contains(name) && !error.contains("udrw"), "{error}");

@@ -36,6 +36,32 @@ fn a_folder_becomes_a_bundle_and_a_folder_again() {
 }
 
 #[test]
+fn sparse_files_hold_what_a_bundle_holds() {
+    let scratch = Scratch::new();
+    let src = scratch.sample();
+    scratch.ok(&["create", "a.sparsebundle", "--from", "src"]);
+    scratch.ok(&["convert", "a.sparsebundle", "b.sparseimage", "--band-size", "64k"]);
+    scratch.ok(&["convert", "b.sparseimage", "c.asif"]);
+    scratch.ok(&["convert", "c.asif", "d", "--format", "UDSP"]);
+    let [bands, chunks] = ["b.sparseimage", "c.asif"].map(|name| scratch.json(&["info", name]));
+    assert_eq!((bands["format"].as_str(), bands["sparse_image"]["band_size"].as_u64()), (Some("UDSP"), Some(65_536)));
+    assert_eq!((chunks["format"].as_str(), chunks["asif"]["kind"].as_str()), (Some("ASIF"), Some("disk")));
+    assert_eq!(chunks["asif"]["chunk_size"], 1 << 20);
+    assert_eq!(chunks["volumes"], bands["volumes"]);
+    for name in ["b.sparseimage", "c.asif", "d"] {
+        let out = format!("out-{name}");
+        scratch.ok(&["extract", name, &out]);
+        assert_eq!(inventory(&scratch.path(&out)), inventory(&src), "{name}");
+    }
+    // Made directly, with sectors of 4096 bytes, and under a name that says something else.
+    scratch.ok(&["create", "e.dmg", "--format", "asif", "--sector-size", "4096", "--from", "src"]);
+    let output = scratch.run(&["info", "e.dmg"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("sectors    4 KiB (4096 bytes)"));
+    assert!(common::stderr(&output).contains("is ASIF (Apple sparse image), though its name ends in .dmg"));
+    assert_eq!(scratch.json(&["info", "e.dmg"])["partition_map"]["block_size"], 4096);
+}
+
+#[test]
 fn what_is_in_a_volume_is_listed() {
     let scratch = Scratch::new();
     scratch.sample();

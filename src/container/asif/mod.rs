@@ -66,6 +66,8 @@ pub struct Asif {
     head: Mutex<Head>,
     described: RwLock<Described>,
     layer: Layer,
+    /// Why it must not be changed, if so.
+    read_only: Option<String>,
     /// The header has the UUID of this session.
     begun: AtomicBool,
     /// One flush, change of size or of metadata at a time: the second must not return before the first is done.
@@ -146,6 +148,7 @@ impl Asif {
                 read_only: header.metadata_read_only,
             }),
             layer: Layer { parent: header.parent, is_cache: header.is_cache, is_overlaid },
+            read_only: header.read_only,
             begun: AtomicBool::new(false),
             flushing: Mutex::default(),
             failed: Failed::default(),
@@ -173,6 +176,16 @@ impl Asif {
     /// What the layers above know it by. Changes at the first write of a session, but for a cache.
     pub fn uuid(&self) -> Uuid {
         Uuid::from_bytes(self.head().raw.uuid)
+    }
+
+    /// Why it must not be changed, where its header forbids it.
+    pub fn read_only(&self) -> Option<&str> {
+        self.read_only.as_deref()
+    }
+
+    /// Why its metadata must not be changed, where its header forbids that.
+    pub fn metadata_read_only(&self) -> Option<String> {
+        self.described().read_only.clone()
     }
 
     /// Bytes of a block: 512 or 4096.

@@ -38,7 +38,7 @@ pub(super) fn million_bands(bench: &Bench) -> Result<Vec<Case>> {
 /// A bundle of `bands` tiny bands, written as files, the way other programs would leave them.
 fn fill(bench: &Bench, name: &str, bands: u64) -> Result<PathBuf> {
     let path = bench.dir.join(name);
-    let options = CreateOptions { format: Format::Udsb, len: bands * MIB, band_size: Some(MIB), overwrite: false };
+    let options = CreateOptions { format: Format::Udsb, len: bands * MIB, band_size: Some(MIB), ..CreateOptions::default() };
     drop(open::create(&path, &options)?);
     for band in 0..bands {
         std::fs::write(path.join("bands").join(format!("{band:x}")), b"x")?;

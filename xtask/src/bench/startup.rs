@@ -43,7 +43,7 @@ pub(super) fn present(program: &str) -> bool {
 /// `bandsaw info` against `qemu-img info`, of a raw image and of a bundle, and against an empty process.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
     for (name, format) in [("i.img", Format::Udrw), ("i.sparsebundle", Format::Udsb)] {
-        drop(open::create(&bench.dir.join(name), &CreateOptions { format, len: 64 * MIB, band_size: None, overwrite: false })?);
+        drop(open::create(&bench.dir.join(name), &CreateOptions { format, len: 64 * MIB, ..CreateOptions::default() })?);
     }
     let mut cases = Vec::new();
     for name in ["i.img", "i.sparsebundle"] {

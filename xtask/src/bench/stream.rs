@@ -81,7 +81,8 @@ impl Subject<'_> {
     }
 
     fn create(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = CreateOptions { format: self.format, len: self.len, band_size: self.band_size, overwrite: true };
+        let (format, len, band_size) = (self.format, self.len, self.band_size);
+        let options = CreateOptions { format, len, band_size, overwrite: true, ..CreateOptions::default() };
         Ok(open::create(&self.path(), &options)?.disk().clone())
     }
 

@@ -21,6 +21,7 @@ use crate::target::{self, Container};
 Examples:
   bandsaw convert disk.img Disk.sparsebundle                   a raw image becomes a bundle
   bandsaw convert Disk.sparsebundle disk.dmg                   and back
+  bandsaw convert vm.asif vm.img                               an Apple sparse image for other systems
   bandsaw convert App.dmg App.sparsebundle                     a compressed image becomes one that can be changed
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert --format udsb disk.img backup --overwrite    the format by name")]
@@ -50,7 +51,8 @@ impl Convert {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
         let Container { band_size, overwrite, .. } = self.container;
-        let options = ConvertOptions { format: self.container.format(&self.target)?, band_size, overwrite };
+        let sector_size = self.container.sector_size();
+        let options = ConvertOptions { format: self.container.format(&self.target)?, band_size, sector_size, overwrite };
         if source.encryption().is_some() {
             output.warn("the new image is not encrypted, as the old one is");
         }

@@ -30,6 +30,8 @@ Examples:
   tar c -C build . | bandsaw create app.dmg --volname App --from -
   bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
   bandsaw create disk.img --size 100m                       a blank raw disk
+  bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
+  bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
   bandsaw create app.dmg --from build --layout none --overwrite")]
 pub(crate) struct Create {
     /// The image to make
@@ -72,8 +74,9 @@ impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let options = CreateOptions {
             format: self.container.format(&self.image)?,
-            len: self.size.map(|size| whole_sectors(size, output)),
+            len: self.size.map(|size| whole_sectors(size, self.container.sector_size(), output)),
             band_size: self.container.band_size,
+            sector_size: self.container.sector_size(),
             overwrite: self.container.overwrite,
             volume: self.volume()?,
             epoch: epoch()?,
@@ -146,10 +149,11 @@ impl Create {
 }
 
 /// Disks are whole sectors, and few decimal sizes are: 10MB is rounded up rather than refused, and not silently.
-fn whole_sectors(size: u64, output: &Output) -> u64 {
-    let whole = size.checked_next_multiple_of(size::SECTOR).unwrap_or(size);
+fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
+    let sector = sector_size.map_or(size::SECTOR, u64::from).max(1);
+    let whole = size.checked_next_multiple_of(sector).unwrap_or(size);
     if whole != size {
-        output.warn(&format!("--size is rounded up from {size} to {whole} bytes, whole sectors of {}", size::SECTOR));
+        output.warn(&format!("--size is rounded up from {size} to {whole} bytes, whole sectors of {sector}"));
     }
     whole
 }

@@ -1,17 +1,13 @@
-//! A disk in another container: raw to sparse bundle and back, or other bands.
+//! A disk copied onto a blank one.
 //!
-//! The disk is cut in stretches that begin and end with bands of the target, and threads take one after another: files
-//! written side by side are faster than one. What reads as zeros is not stored, whether the source says so (holes) or
-//! merely holds zeros.
+//! It is cut in stretches, and threads take one after another: files written side by side are faster than one. What
+//! reads as zeros is not stored, whether the source says so (holes) or merely holds zeros.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::container::Format;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
-use crate::open::{CreateOptions, Draft, Image};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -25,26 +21,6 @@ const BLOCK: usize = 4096;
 /// More threads than this only wait for the disk.
 const MOST_THREADS: usize = 16;
 
-/// What an image is to become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConvertOptions {
-    /// The container of the new image.
-    pub format: Format,
-    /// Bytes of a band, of formats that have bands. `None`: the format's default.
-    pub band_size: Option<u64>,
-    /// Whether an image that exists is to be replaced.
-    pub overwrite: bool,
-}
-
-/// What became of it.
-#[derive(Debug)]
-pub struct Converted {
-    /// The new image, open for writing.
-    pub image: Image,
-    /// How much was moved.
-    pub copied: Copied,
-}
-
 /// How much of a disk was moved.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
@@ -52,26 +28,6 @@ pub struct Copied {
     pub read: u64,
     /// Bytes written: all but zeros.
     pub written: u64,
-}
-
-/// Makes an image at `to` that holds the same disk as `from`, durably.
-///
-/// It is made under a name of its own beside `to` and gets its place when it is whole: whatever goes wrong, or if
-/// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
-pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
-    let disk = from.disk();
-    let create = CreateOptions {
-        format: options.format,
-        len: disk.info().len,
-        band_size: options.band_size,
-        overwrite: options.overwrite,
-    };
-    let draft = Draft::new(to, &create)?;
-    let unit = draft.image().bundle().map_or(1, |bundle| bundle.band_size());
-    let copied = copy(&**disk, &**draft.image().disk(), unit, progress)?;
-    progress.check()?;
-    progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish()?, copied })
 }
 
 /// Copies a disk onto a blank one of the same length, with several threads that never meet within `unit` bytes, aligned.

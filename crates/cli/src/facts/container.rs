@@ -1,0 +1,140 @@
+//! What is known of each kind of container.
+
+use std::collections::BTreeSet;
+
+use bandsaw::container::asif::Asif;
+use bandsaw::container::sparsebundle::{Bundle, Survey};
+use bandsaw::container::sparseimage::SparseImage;
+use bandsaw::container::udif::Udif;
+use bandsaw::device::BlockDevice;
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct BundleFacts {
+    pub(crate) version: u32,
+    pub(crate) band_size: u64,
+    pub(crate) bands: u64,
+    pub(crate) bands_in_use: u64,
+    /// Bytes of the band files, the holes in them counted.
+    pub(crate) bands_len: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct UdifFacts {
+    pub(crate) chunks: u64,
+    pub(crate) longest_chunk: u64,
+    /// Bytes that the chunks take in the file, and bytes of the disk that they hold.
+    pub(crate) stored: u64,
+    pub(crate) held: u64,
+    pub(crate) tables: u64,
+    pub(crate) signed: bool,
+    /// Kinds of what was put in beside the disk.
+    pub(crate) resources: BTreeSet<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SparseImageFacts {
+    pub(crate) band_size: u64,
+    pub(crate) bands: u64,
+    pub(crate) bands_in_use: u64,
+    /// Places in the file that hold no band.
+    pub(crate) unused_places: u64,
+    /// Parts of the index.
+    pub(crate) nodes: u64,
+    /// Bytes of the file, without the encryption around it.
+    pub(crate) file_len: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct AsifFacts {
+    /// Changes with the contents.
+    pub(crate) uuid: String,
+    /// Stays for the life of the image.
+    pub(crate) stable_uuid: Option<String>,
+    /// `disk`, `overlay` or `cache`.
+    pub(crate) kind: &'static str,
+    /// The image below a layer.
+    pub(crate) parent: Option<String>,
+    pub(crate) sector_size: u32,
+    pub(crate) chunk_size: u64,
+    /// Chunks of the file, by what is in them.
+    pub(crate) data_chunks: u64,
+    pub(crate) table_chunks: u64,
+    pub(crate) bitmap_chunks: u64,
+    pub(crate) chunks: u64,
+    /// Bytes of the file, without the encryption around it.
+    pub(crate) file_len: u64,
+    /// Why the header forbids changes, if it does: flags that are not known.
+    pub(crate) read_only: Option<String>,
+    pub(crate) metadata_read_only: Option<String>,
+    /// Names of what the owner of the image keeps in it.
+    pub(crate) user_metadata: Vec<String>,
+}
+
+impl BundleFacts {
+    pub(super) fn new(bundle: &Bundle, survey: &Survey) -> Self {
+        Self {
+            version: bundle.version().number(),
+            band_size: bundle.band_size(),
+            bands: bundle.band_count(),
+            bands_in_use: survey.bands,
+            bands_len: survey.len,
+        }
+    }
+}
+
+impl SparseImageFacts {
+    pub(super) fn new(image: &SparseImage) -> Self {
+        let usage = image.usage();
+        Self {
+            band_size: usage.band_size,
+            bands: image.info().len.div_ceil(usage.band_size),
+            bands_in_use: usage.bands,
+            unused_places: usage.unused,
+            nodes: usage.nodes,
+            file_len: usage.file_len,
+        }
+    }
+}
+
+impl AsifFacts {
+    pub(super) fn new(image: &Asif) -> Self {
+        let (usage, layer, metadata) = (image.usage(), image.layer(), image.metadata());
+        Self {
+            uuid: image.uuid().to_string(),
+            stable_uuid: metadata.stable_uuid.map(|uuid| uuid.to_string()),
+            kind: match (layer.is_cache, layer.is_overlaid) {
+                (true, _) => "cache",
+                (false, true) => "overlay",
+                (false, false) => "disk",
+            },
+            parent: Some(layer.parent).filter(|parent| !parent.is_nil()).map(|parent| parent.to_string()),
+            sector_size: image.block(),
+            chunk_size: usage.chunk_size,
+            data_chunks: usage.data,
+            table_chunks: usage.tables,
+            bitmap_chunks: usage.bitmaps,
+            chunks: usage.chunks,
+            file_len: usage.file_len,
+            read_only: image.read_only().map(str::to_owned),
+            metadata_read_only: image.metadata_read_only(),
+            user_metadata: metadata.user.keys().cloned().collect(),
+        }
+    }
+}
+
+impl UdifFacts {
+    pub(super) fn new(udif: &Udif) -> Self {
+        let usage = udif.usage();
+        let beside = udif.resources().iter().filter(|resource| resource.kind != "blkx");
+        Self {
+            chunks: usage.chunks,
+            longest_chunk: usage.longest,
+            stored: usage.stored,
+            held: usage.held,
+            tables: usage.tables,
+            signed: usage.signed,
+            resources: beside.map(|resource| resource.kind.clone()).collect(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The container of an image: told by its contents, opened, and laid over the file or folder.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Found, LAYER, Layer, OpenOptions, unlock};
+use crate::container::asif::{self, Asif};
+use crate::container::raw::Raw;
+use crate::container::sparsebundle::{self, Bundle};
+use crate::container::sparseimage::{self, SparseImage};
+use crate::container::udif::{self, Udif};
+use crate::container::{Format, foreign};
+use crate::device::{Access, BlockDevice, BlockDeviceExt};
+use crate::store::{Local, LocalFile, Lock, Open};
+use crate::{Error, Kind, Result};
+
+/// Bytes at the front of a file that tell its container.
+const HEAD: usize = 16;
+
+pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+    let store = Arc::new(Local::new(path));
+    match options.image_format {
+        Some(Format::Udsb) => {}
+        Some(other) => return Err(Error::new(Kind::Invalid, LAYER, format!("is a folder, a {other} image is a file"))),
+        None if sparsebundle::is_bundle(&*store)? => {}
+        None => {
+            let message = "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
+            return Err(Error::unsupported(LAYER, message));
+        }
+    }
+    let bundle = Arc::new(Bundle::open(store, options.access)?);
+    layers.push(Layer::Bundle(bundle.clone()));
+    Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
+}
+
+pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+    let (how, lock) = match options.access {
+        Access::ReadOnly => (Open::Read, Lock::Shared),
+        Access::ReadWrite => (Open::Write, Lock::Exclusive),
+    };
+    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+    file.lock(lock)?;
+    let file = Arc::new(file);
+    layers.push(Layer::File(file.clone()));
+    let file = unlock::unlock(file, options, layers)?;
+    let format = match options.image_format {
+        Some(format) => format,
+        None => recognise(&*file)?,
+    };
+    open_in(file, format, options.access, layers)
+}
+
+/// The container that the bytes of `file` are. Where nothing tells of another they are a raw image, as far as is known
+/// here.
+fn recognise(file: &dyn BlockDevice) -> Result<Format> {
+    let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
+    // Before the trailer of UDIF: a sparse image may end with the end of one that lies on its disk.
+    if sparseimage::probe(&head) {
+        return Ok(Format::Udsp);
+    }
+    if asif::probe(&head) {
+        return Ok(Format::Asif);
+    }
+    if udif::probe(file)? {
+        return Ok(Format::Udro); // or another of its kinds, as its chunks tell
+    }
+    foreign::recognise(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
+}
+
+/// Opens the container in `file`, which may be what an encrypted file holds.
+pub(super) fn open_in(file: Arc<dyn BlockDevice>, format: Format, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+    match format {
+        Format::Udsb => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
+        Format::Udrw | Format::Udto => Ok(open_raw(file, format, layers)),
+        Format::Udsp => {
+            let image = Arc::new(SparseImage::open(file)?);
+            layers.push(Layer::SparseImage(image.clone()));
+            Ok(Found { format, warnings: Vec::new(), disk: image })
+        }
+        Format::Asif => open_asif(file, access, layers),
+        Format::Udro | Format::Udco | Format::Udzo | Format::Udbz | Format::Ulfo | Format::Ulmo => {
+            open_udif(file, access, layers)
+        }
+    }
+}
+
+fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>) -> Found {
+    let raw = Arc::new(Raw::new(file));
+    layers.push(Layer::Raw(raw.clone()));
+    let warnings = match raw.trailing() {
+        0 => Vec::new(),
+        odd => vec![format!("the last {odd} bytes make no whole sector and are left out")],
+    };
+    Found { format, warnings, disk: raw }
+}
+
+fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+    let image = Arc::new(Asif::open(file)?);
+    layers.push(Layer::Asif(image.clone()));
+    if image.layer().is_overlaid {
+        // Alone it would show zeros where it shows what is below.
+        let message = format!("is a layer above the image {}, without which it is no disk", image.layer().parent);
+        return Err(Error::new(Kind::NotFound, LAYER, message));
+    }
+    match image.read_only() {
+        Some(why) if access == Access::ReadWrite => {
+            Err(Error::new(Kind::ReadOnly, LAYER, format!("must not be changed: {why}; a converted copy can be")))
+        }
+        _ => Ok(Found { format: Format::Asif, warnings: Vec::new(), disk: image }),
+    }
+}
+
+/// The exact kind follows from the chunks, whichever was named.
+fn open_udif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+    let udif = Arc::new(Udif::open(file)?);
+    let format = udif.format();
+    layers.push(Layer::Udif(udif.clone()));
+    if access == Access::ReadWrite {
+        let message = format!("is a {} ({format}), a format that cannot be changed; a converted copy can", format.description());
+        return Err(Error::new(Kind::ReadOnly, LAYER, message));
+    }
+    Ok(Found { format, warnings: Vec::new(), disk: udif })
+}
+
+/// That the name of an image says another format than it has. Contents decide; people go by names.
+pub(super) fn misnamed(path: &Path, format: Format) -> Option<String> {
+    let extension = path.extension().filter(|_| !format.fits_name(path))?;
+    Some(format!("is {format} ({}), though its name ends in .{}", format.description(), extension.display()))
+}

@@ -1,0 +1,78 @@
+//! A disk in another container: any that is read to any that is written.
+//!
+//! [`convert`] makes the target under a name of its own and puts it in its place when it is whole. How the disk gets there
+//! depends on the target: containers that are changed in place are blank disks to which [`copy`](mod@copy) copies.
+
+pub mod copy;
+
+use std::path::Path;
+
+use crate::Result;
+use crate::container::Format;
+use crate::open::{CreateOptions, Draft, Image};
+use crate::progress::Progress;
+
+pub use self::copy::Copied;
+
+/// What an image is to become. The default is a raw image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConvertOptions {
+    /// The container of the new image.
+    pub format: Format,
+    /// Bytes of a band, of formats that have bands. `None`: the format's default.
+    pub band_size: Option<u64>,
+    /// Bytes of a sector, of formats that have a choice. `None`: those of the source's partition map, or else of its disk.
+    pub sector_size: Option<u32>,
+    /// Whether an image that exists is to be replaced.
+    pub overwrite: bool,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct Converted {
+    /// The new image, open for writing where its format can be changed.
+    pub image: Image,
+    /// How much was moved.
+    pub copied: Copied,
+}
+
+/// Makes an image at `to` that holds the same disk as `from`, durably.
+///
+/// It is made under a name of its own beside `to` and gets its place when it is whole: whatever goes wrong, or if
+/// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
+pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    onto_blank_disk(from, to, options, progress)
+}
+
+/// Into a container that is changed in place.
+fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    let disk = from.disk();
+    let create = CreateOptions {
+        format: options.format,
+        len: disk.info().len,
+        band_size: options.band_size,
+        sector_size: options.sector_size.or_else(|| sector_size(from, options.format)),
+        overwrite: options.overwrite,
+    };
+    let draft = Draft::new(to, &create)?;
+    let copied = copy::copy(&**disk, &**draft.image().disk(), unit(draft.image()), progress)?;
+    progress.check()?;
+    progress.stage("flush", 0);
+    Ok(Converted { image: draft.finish()?, copied })
+}
+
+/// Bytes that only one thread is to write: a band that is a file of its own. What a sparse file takes in the order of
+/// writing is written from front to back, so that the same disk gives the same file, and reads as fast as it was written.
+fn unit(target: &Image) -> u64 {
+    match target.format() {
+        Format::Udsb => target.bundle().map_or(1, |bundle| bundle.band_size()),
+        Format::Udsp | Format::Asif => target.disk().info().len,
+        _ => 1,
+    }
+}
+
+/// The sectors that the map of a disk counts in: in a raw image they need not be those of the container.
+fn sector_size(from: &Image, format: Format) -> Option<u32> {
+    let used = from.partitions().map_or(from.disk().info().block, |map| map.block);
+    Some(used).filter(|_| format == Format::Asif)
+}
