@@ -175,6 +175,11 @@ impl ForkDevice {
         self.locate(offset, 1).map_or(offset, |place| place.start)
     }
 
+    /// For how many bytes the fork lies together on the volume from `offset` on; 0 past the end.
+    pub(super) fn volume_run(&self, offset: u64) -> u64 {
+        self.locate(offset, u64::MAX).map_or(0, |place| place.end - place.start)
+    }
+
     /// Bytes.
     pub(super) fn len(&self) -> u64 {
         self.len

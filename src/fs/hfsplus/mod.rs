@@ -7,6 +7,7 @@ mod attributes;
 mod btree;
 pub mod build;
 mod catalog;
+mod check;
 mod extents;
 mod header;
 mod journal;
@@ -41,6 +42,7 @@ use crate::{Error, Kind, Result};
 
 #[cfg(feature = "testing")]
 pub(crate) use self::btree::read_node;
+pub use self::check::check;
 pub use self::header::{Found as Probed, probe};
 
 const LAYER: &str = "hfs+";

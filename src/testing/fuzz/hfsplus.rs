@@ -8,6 +8,7 @@ use crate::device::{BlockDevice, Memory};
 use crate::fs::hfsplus::{self, HfsPlus, build};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{FileKind, FileSystem, Timestamp};
+use crate::problem::Severity;
 use crate::progress::Silent;
 use crate::testing::walk;
 use crate::{Error, Kind, Result};
@@ -16,23 +17,33 @@ use crate::{Error, Kind, Result};
 const MOST_OBJECTS: u64 = 500;
 
 /// An input describes a disk. Whatever is on it, the volume can be opened or is refused, everything in it can be asked, and
-/// the disk is as it was: it is read-only, and any write would be an error that the walk counts.
+/// the disk is as it was: it is read-only, and any write would be an error that the walk counts. What reading stumbles over
+/// a check finds too.
 pub fn hfsplus_volume(input: &[u8]) {
-    if let Some(disk) = disk(input) {
-        read_all(Arc::new(Memory::read_only(disk.to_vec())));
+    let Some(disk) = disk(input) else { return };
+    let device: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(disk.to_vec()));
+    let findings = hfsplus::check(device.clone(), &Silent);
+    let stumbled = read_all(device).filter(|error| error.kind() == Kind::Corrupt);
+    if let (Ok(findings), Some(error)) = (findings, stumbled) {
+        let damaged = findings.iter().any(|problem| problem.severity == Severity::Damage);
+        assert!(damaged, "reading found {error}, a check {findings:?}");
     }
 }
 
-/// Opens the volume on a read-only device and asks everything.
-pub(super) fn read_all(device: Arc<dyn BlockDevice>) {
+/// Opens the volume on a read-only device and asks everything; returns the first error.
+pub(super) fn read_all(device: Arc<dyn BlockDevice>) -> Option<Error> {
     let probed = hfsplus::probe(&*device);
-    let Ok(volume) = HfsPlus::open(device) else { return };
+    let volume = match HfsPlus::open(device) {
+        Ok(volume) => volume,
+        Err(error) => return Some(error),
+    };
     assert!(probed.is_ok_and(|found| found.is_some()), "a volume is opened that is not found");
     let info = volume.volume();
     assert!(info.free <= info.total, "{info:?}");
     let walked = walk::walk(&volume, MOST_OBJECTS);
     assert!(walked.objects <= MOST_OBJECTS);
-    assert!(walked.first_error.is_none_or(|error| error.kind() != Kind::ReadOnly));
+    assert!(walked.first_error.as_ref().is_none_or(|error| error.kind() != Kind::ReadOnly));
+    walked.first_error
 }
 
 /// An input is a node of a tree. It is refused, or its records lie within it, and each is a key with data or refused.

@@ -10,7 +10,8 @@ use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use cursor::Cursor;
-use node::{Node, NodeCache};
+pub(super) use node::Node;
+use node::NodeCache;
 
 use super::extents::ForkDevice;
 use super::layout::{
@@ -41,7 +42,17 @@ impl TreeKind {
         }
     }
 
-    fn order(self, header: &TreeHeaderRaw) -> Result<KeyOrder> {
+    /// The stage of a check that walks it.
+    pub(super) fn stage(self) -> &'static str {
+        match self {
+            Self::Extents => "check the extents tree",
+            Self::Catalog(_) => "check the catalog",
+            Self::Attributes => "check the attributes",
+        }
+    }
+
+    /// The order of a tree with this header.
+    pub(super) fn order(self, header: &TreeHeaderRaw) -> Result<KeyOrder> {
         match (self, header.key_compare_type) {
             (Self::Extents, _) => Ok(KeyOrder::Extents),
             (Self::Attributes, _) => Ok(KeyOrder::Attributes),
@@ -195,12 +206,7 @@ impl Tree {
 
     /// The child that index record `index` leads to.
     fn child(&self, node: &Node, index: u16) -> Result<u32> {
-        let child = node.record(index).and_then(|record| {
-            let (length, _) = U16::read_from_prefix(record).ok()?;
-            let room = self.index_key.unwrap_or(length.get());
-            let (child, _) = U32::read_from_prefix(record.get(2 + usize::from(room)..)?).ok()?;
-            Some(child.get())
-        });
+        let child = node.record(index).and_then(|record| child_of(record, self.index_key));
         child.ok_or_else(|| self.corrupt(node.number, format!("record {index} leads to no node")))
     }
 
@@ -231,6 +237,14 @@ impl Tree {
         self.cache.put(&node);
         Ok(node)
     }
+}
+
+/// The child that an index record leads to. `room` is that of its key, where it is the same for all.
+pub(super) fn child_of(record: &[u8], room: Option<u16>) -> Option<u32> {
+    let (length, _) = U16::read_from_prefix(record).ok()?;
+    let room = room.unwrap_or(length.get());
+    let (child, _) = U32::read_from_prefix(record.get(2 + usize::from(room)..)?).ok()?;
+    Some(child.get())
 }
 
 /// The first two structures of node 0.

@@ -12,22 +12,22 @@ const CACHE_BYTES: usize = 8 << 20;
 
 /// A node whose record offsets are known to lie within it, ascending.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) number: u32,
+pub(in crate::fs::hfsplus) struct Node {
+    pub(in crate::fs::hfsplus) number: u32,
     /// The next node of its level, 0 for none.
-    pub(super) next: u32,
+    pub(in crate::fs::hfsplus) next: u32,
     /// The one before, 0 for none.
-    pub(super) previous: u32,
-    pub(super) kind: i8,
-    pub(super) height: u8,
+    pub(in crate::fs::hfsplus) previous: u32,
+    pub(in crate::fs::hfsplus) kind: i8,
+    pub(in crate::fs::hfsplus) height: u8,
     /// How many records it holds.
-    pub(super) records: u16,
+    pub(in crate::fs::hfsplus) records: u16,
     bytes: Box<[u8]>,
 }
 
 impl Node {
     /// The node in `bytes`, or what is wrong with them.
-    pub(super) fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
+    pub(in crate::fs::hfsplus) fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
         let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is cut short")?;
         let records = head.record_count.get();
         let table = 2 * (usize::from(records) + 1);
@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// A record, `None` past the last.
-    pub(super) fn record(&self, index: u16) -> Option<&[u8]> {
+    pub(in crate::fs::hfsplus) fn record(&self, index: u16) -> Option<&[u8]> {
         if index >= self.records {
             return None;
         }

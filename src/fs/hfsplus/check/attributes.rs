@@ -1,0 +1,112 @@
+//! The records of the attributes tree (§8, §17).
+
+use zerocopy::big_endian::U16;
+
+use super::blocks::Use;
+use super::forks::Forks;
+use super::report::{Report, wrong};
+use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw};
+use crate::fs::hfsplus::unicode::decode_attribute_name;
+
+const LAYER: &str = "hfs+ attributes tree";
+/// The attribute that holds access rights.
+const SECURITY: &str = "com.apple.system.Security";
+
+/// An object that has attributes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) id: Cnid,
+    /// Whether one of them is its access rights.
+    pub(super) security: bool,
+}
+
+/// A value in blocks whose extents are not all met yet.
+#[derive(Debug)]
+struct Open {
+    id: Cnid,
+    name: Vec<U16>,
+    found: u64,
+    wanted: u32,
+}
+
+/// Walks the records in order.
+#[derive(Debug, Default)]
+pub(super) struct Attributes {
+    /// In the order of the tree.
+    owners: Vec<Owner>,
+    open: Option<Open>,
+}
+
+impl Attributes {
+    pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
+        let Some((key, data)) = AttributeKey::split(record) else {
+            report.damage(wrong(LAYER, format!("node {node}: a record has no valid key")));
+            return;
+        };
+        let Some(parsed) = AttributeRecord::parse(data) else {
+            report.damage(wrong(LAYER, format!("node {node}: a record of {} is of no known type or cut short", key.file)));
+            return;
+        };
+        self.own(&key);
+        if let AttributeRecord::Extents(extents) = parsed {
+            return self.go_on(&key, extents, forks, report);
+        }
+        self.close(report);
+        if key.start_block != 0 {
+            report.damage(wrong(LAYER, format!("{} begins at block {}", name_of(&key), key.start_block)));
+        }
+        if let AttributeRecord::Fork(fork) = parsed {
+            forks.check(fork, key.file, Use::Attribute, report);
+            let found = fork.extents.iter().map(|raw| raw.block_count.get()).take_while(|&count| count != 0).map(u64::from).sum();
+            self.open = Some(Open { id: key.file, name: key.name.to_vec(), found, wanted: fork.total_blocks.get() });
+        }
+    }
+
+    fn own(&mut self, key: &AttributeKey<'_>) {
+        let security = key.name.len() == SECURITY.len() && decode_attribute_name(key.name) == SECURITY;
+        match self.owners.last_mut() {
+            Some(last) if last.id == key.file => last.security |= security,
+            _ => self.owners.push(Owner { id: key.file, security }),
+        }
+    }
+
+    /// More extents of the value met last.
+    fn go_on(&mut self, key: &AttributeKey<'_>, extents: &ExtentsRaw, forks: &mut Forks, report: &mut Report) {
+        let more = forks.claim_extents(extents, key.file, Use::Attribute, report);
+        match &mut self.open {
+            Some(open) if open.id == key.file && open.name == key.name && open.found == u64::from(key.start_block) => {
+                open.found += more;
+            }
+            _ => {
+                let message = format!("extents of {} from block {} on continue nothing", name_of(key), key.start_block);
+                report.damage(wrong(LAYER, message));
+            }
+        }
+    }
+
+    /// No more extents follow.
+    pub(super) fn close(&mut self, report: &mut Report) {
+        let Some(open) = self.open.take() else { return };
+        if open.found != u64::from(open.wanted) {
+            let name = decode_attribute_name(&open.name);
+            let message =
+                format!("{} blocks of {name} of object {} expected, its extents hold {}", open.wanted, open.id, open.found);
+            report.damage(wrong(LAYER, message));
+        }
+    }
+
+    /// Who has attributes, ascending and once each.
+    pub(super) fn into_owners(mut self) -> Vec<Owner> {
+        self.owners.sort_unstable_by_key(|owner| owner.id);
+        self.owners.dedup_by(|later, first| {
+            let same = later.id == first.id;
+            first.security |= same && later.security;
+            same
+        });
+        self.owners
+    }
+}
+
+fn name_of(key: &AttributeKey<'_>) -> String {
+    format!("{} of object {}", decode_attribute_name(key.name), key.file)
+}

@@ -1,0 +1,214 @@
+//! Who uses which allocation block: overlaps, and the bitmap both ways (§5, §17).
+
+use std::fmt;
+
+use super::report::{Report, wrong};
+use crate::Result;
+use crate::device::BlockDevice;
+use crate::fs::hfsplus::extents::ForkDevice;
+use crate::fs::hfsplus::layout::{Cnid, Extent};
+use crate::progress::Progress;
+
+const LAYER: &str = "hfs+ bitmap";
+/// Bytes of the bitmap looked at in one go.
+const PIECE: usize = 1 << 20;
+
+/// What a run of blocks is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// The volume headers.
+    Header,
+    /// One of the volume's own files.
+    Special,
+    /// The data fork of an object.
+    Data,
+    /// The resource fork of an object.
+    Resource,
+    /// An extended attribute of an object.
+    Attribute,
+}
+
+/// A run of blocks and its user.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    start: u32,
+    count: u32,
+    id: Cnid,
+    purpose: Use,
+}
+
+impl Claim {
+    fn end(&self) -> u64 {
+        u64::from(self.start) + u64::from(self.count)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.purpose {
+            Use::Header => f.write_str("the volume header"),
+            Use::Special => write!(f, "the volume's file {}", self.id),
+            Use::Data => write!(f, "the data fork of file {}", self.id),
+            Use::Resource => write!(f, "the resource fork of file {}", self.id),
+            Use::Attribute => write!(f, "an attribute of object {}", self.id),
+        }
+    }
+}
+
+/// All blocks that something uses.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    claims: Vec<Claim>,
+}
+
+impl Blocks {
+    /// Takes note that `extent`, which lies on the volume, is used.
+    pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: Use) {
+        if extent.count > 0 {
+            self.claims.push(Claim { start: extent.start.0, count: extent.count, id, purpose });
+        }
+    }
+
+    /// Reports blocks with two users; returns the used runs, ascending and apart.
+    pub(super) fn settle(mut self, report: &mut Report) -> Vec<(u64, u64)> {
+        self.claims.sort_unstable_by_key(|claim| (claim.start, claim.count));
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut furthest: Option<Claim> = None;
+        for claim in self.claims {
+            let start = u64::from(claim.start);
+            if let Some(before) = furthest.filter(|before| before.end() > start) {
+                let last = before.end().min(claim.end()) - 1;
+                report.damage(wrong(LAYER, format!("blocks {start} to {last} are used by {before} and by {claim}")));
+            }
+            if furthest.is_none_or(|before| claim.end() > before.end()) {
+                furthest = Some(claim);
+            }
+            match runs.last_mut() {
+                Some((_, end)) if *end >= start => *end = claim.end().max(*end),
+                _ => runs.push((start, claim.end())),
+            }
+        }
+        runs
+    }
+}
+
+/// Holds the bitmap in `file` against the used runs; returns the free blocks that it counts.
+pub(super) fn check_bitmap(
+    file: &ForkDevice,
+    total_blocks: u32,
+    runs: &[(u64, u64)],
+    report: &mut Report,
+    progress: &dyn Progress,
+) -> Result<Option<u32>> {
+    let needed = u64::from(total_blocks).div_ceil(8);
+    if file.len() < needed {
+        let message = format!("{needed} bytes expected for {total_blocks} blocks, the file has {}", file.len());
+        report.damage(wrong(LAYER, message));
+        return Ok(None);
+    }
+    progress.stage("check the bitmap", needed);
+    let mut differences = Differences::default();
+    let (mut at, mut used, mut runs) = (0, 0_u64, runs);
+    let mut found = vec![0; PIECE.min(needed as usize)];
+    let mut expected = vec![0; found.len()];
+    while at < needed {
+        progress.check()?;
+        let len = found.len().min((needed - at) as usize);
+        let blocks = at * 8..((at + len as u64) * 8).min(total_blocks.into());
+        file.read_at(at, &mut found[..len])?;
+        // Bits past the last block mean nothing.
+        if blocks.end < (at + len as u64) * 8 {
+            found[len - 1] &= !(0xFF_u8.checked_shr((blocks.end % 8) as u32).unwrap_or(0));
+        }
+        expected[..len].fill(0);
+        while let Some((&(start, end), rest)) = runs.split_first() {
+            set_bits(&mut expected[..len], at * 8, start.max(blocks.start)..end.min(blocks.end));
+            if end > blocks.end {
+                break;
+            }
+            runs = rest;
+        }
+        used += found[..len].iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        differences.compare(at * 8, &found[..len], &expected[..len], report);
+        at += len as u64;
+        progress.advance(len as u64);
+    }
+    differences.end(report);
+    Ok(u32::try_from(u64::from(total_blocks).saturating_sub(used)).ok())
+}
+
+/// Sets the bits of `blocks`, the first bit of `bits` being block `base`.
+fn set_bits(bits: &mut [u8], base: u64, blocks: std::ops::Range<u64>) {
+    let (mut block, end) = (blocks.start, blocks.end);
+    while block < end {
+        let within = (block - base) as usize;
+        if within.is_multiple_of(8) && end - block >= 8 {
+            let bytes = ((end - block) / 8) as usize;
+            bits[within / 8..within / 8 + bytes].fill(0xFF);
+            block += bytes as u64 * 8;
+        } else {
+            bits[within / 8] |= 0x80 >> (within % 8);
+            block += 1;
+        }
+    }
+}
+
+/// Runs of blocks whose bit is wrong.
+#[derive(Debug, Default)]
+struct Differences {
+    /// Used, but free in the bitmap.
+    lost: Option<(u64, u64)>,
+    /// How many blocks are free, but used in the bitmap.
+    leaked_total: u64,
+    leaked_first: Option<u64>,
+}
+
+impl Differences {
+    fn compare(&mut self, base: u64, found: &[u8], expected: &[u8], report: &mut Report) {
+        if found == expected {
+            return;
+        }
+        for (index, (found, expected)) in
+            found.iter().zip(expected).enumerate().filter(|(_, (found, expected))| found != expected)
+        {
+            for bit in 0..8 {
+                let (found, expected) = (found & (0x80 >> bit) != 0, expected & (0x80 >> bit) != 0);
+                let block = base + index as u64 * 8 + bit;
+                match (found, expected) {
+                    (false, true) => extend(&mut self.lost, block, report, |run, report| report.damage(lost(run))),
+                    (true, false) => {
+                        self.leaked_first.get_or_insert(block);
+                        self.leaked_total += 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn end(self, report: &mut Report) {
+        if let Some(run) = self.lost {
+            report.damage(lost(run));
+        }
+        if let Some(first) = self.leaked_first {
+            let message = format!("{} blocks are marked used and used by nothing, the first is {first}", self.leaked_total);
+            report.warning(wrong(LAYER, message));
+        }
+    }
+}
+
+fn lost((start, end): (u64, u64)) -> crate::Error {
+    wrong(LAYER, format!("blocks {start} to {} are in use but marked free", end - 1))
+}
+
+/// Lengthens `run` by `block`, or hands it to `done` and begins another.
+fn extend(run: &mut Option<(u64, u64)>, block: u64, report: &mut Report, done: impl Fn((u64, u64), &mut Report)) {
+    match run {
+        Some((_, end)) if *end == block => *end += 1,
+        _ => {
+            if let Some(before) = run.replace((block, block + 1)) {
+                done(before, report);
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The records of the catalog, and what they say of each other (§7, §17).
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use zerocopy::big_endian::U16;
+
+use super::attributes;
+use super::blocks::Use;
+use super::forks::Forks;
+use super::links::Links;
+use super::report::{Report, wrong};
+use crate::fs::hfsplus::layout::{
+    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, SYMLINK_TYPE, Thread, Variant, VolumeHeader, record_flags,
+    volume_attributes,
+};
+use crate::fs::hfsplus::unicode::decode_name;
+
+const LAYER: &str = "hfs+ catalog";
+const TYPE_BITS: u16 = 0o170_000;
+const FOLDER_TYPE: u16 = 0o040_000;
+const SYMLINK_MODE: u16 = 0o120_000;
+/// The types of what is recorded as a file: regular, symbolic link, devices, pipe, socket.
+const FILE_TYPES: [u16; 6] = [0o100_000, SYMLINK_MODE, 0o020_000, 0o060_000, 0o010_000, 0o140_000];
+/// Bits that mean something for files only.
+const FILE_FLAGS: u16 = 0x0001 | record_flags::THREAD_EXISTS;
+/// A colon separates paths on old systems and is stored as a slash.
+const COLON: u16 = 0x3A;
+
+/// A folder's or file's record, as much of it as others refer to.
+#[derive(Debug, Clone, Copy)]
+struct Object {
+    id: Cnid,
+    parent: Cnid,
+    /// Stands for the name.
+    name: u64,
+    flags: u16,
+    folder: bool,
+    /// Folders: how many objects and folders it says are in it.
+    valence: u32,
+    folders: u32,
+}
+
+/// What stands in the catalog under one number: a thread, and the children of a folder.
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    id: u32,
+    thread: Option<Lead>,
+    children: u32,
+    folders: u32,
+}
+
+/// Where a thread leads.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    parent: Cnid,
+    name: u64,
+    folder: bool,
+}
+
+/// Walks the records in order, then holds them against each other.
+#[derive(Debug)]
+pub(super) struct Catalog<'h> {
+    header: &'h VolumeHeader,
+    objects: Vec<Object>,
+    groups: Vec<Group>,
+    pub(super) links: Links,
+    /// File and folder records, the root's excluded.
+    pub(super) files: u64,
+    pub(super) folders: u64,
+    highest: Cnid,
+}
+
+fn hash(name: &[U16]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.iter().for_each(|unit| unit.get().hash(&mut hasher));
+    hasher.finish()
+}
+
+impl<'h> Catalog<'h> {
+    pub(super) fn new(header: &'h VolumeHeader) -> Self {
+        Self { header, objects: Vec::new(), groups: Vec::new(), links: Links::default(), files: 0, folders: 0, highest: Cnid(0) }
+    }
+
+    /// Takes the record `record` of leaf `node`.
+    pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
+        let damage = |message: &str| wrong(LAYER, format!("node {node}: {message}"));
+        let Some((key, data)) = CatalogKey::split(record) else {
+            return report.damage(damage("a record has no valid key"));
+        };
+        let Some(parsed) = CatalogRecord::parse(data) else {
+            let name = decode_name(key.name);
+            return report.damage(damage(&format!("the record of {name:?} in folder {} is of no known type", key.parent)));
+        };
+        match parsed {
+            CatalogRecord::Thread(thread) => self.add_thread(&key, &thread, report),
+            CatalogRecord::Folder(folder) => self.add_folder(&key, folder, report),
+            CatalogRecord::File(file) => self.add_file(&key, file, forks, report),
+        }
+    }
+
+    fn group(&mut self, id: Cnid) -> &mut Group {
+        if self.groups.last().is_none_or(|group| group.id != id.0) {
+            self.groups.push(Group { id: id.0, ..Group::default() });
+        }
+        let last = self.groups.len() - 1;
+        &mut self.groups[last]
+    }
+
+    fn add_thread(&mut self, key: &CatalogKey<'_>, thread: &Thread<'_>, report: &mut Report) {
+        if !key.name.is_empty() {
+            return report.damage(wrong(LAYER, format!("a thread stands under a name, {:?}", decode_name(key.name))));
+        }
+        let lead = Lead { parent: thread.parent, name: hash(thread.name), folder: thread.folder };
+        self.group(key.parent).thread = Some(lead);
+    }
+
+    fn add_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw, report: &mut Report) {
+        let id = Cnid(folder.folder_id.get());
+        let object = Object {
+            id,
+            parent: key.parent,
+            name: hash(key.name),
+            flags: folder.flags.get(),
+            folder: true,
+            valence: folder.valence.get(),
+            folders: folder.folder_count.get(),
+        };
+        if object.flags & FILE_FLAGS != 0 {
+            report.warning(wrong(LAYER, format!("flags {:#06x} of folder {id}: bits 0 and 1 are for files", object.flags)));
+        }
+        let mode = folder.bsd.file_mode.get();
+        if mode != 0 && mode & TYPE_BITS != FOLDER_TYPE {
+            report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
+        }
+        self.folders += u64::from(id != Cnid::ROOT);
+        self.links.see_folder(key, folder);
+        self.group(key.parent).folders += 1;
+        self.add_object(key, object, report);
+    }
+
+    fn add_file(&mut self, key: &CatalogKey<'_>, file: &FileRaw, forks: &mut Forks, report: &mut Report) {
+        let id = Cnid(file.file_id.get());
+        let object = Object {
+            id,
+            parent: key.parent,
+            name: hash(key.name),
+            flags: file.flags.get(),
+            folder: false,
+            valence: 0,
+            folders: 0,
+        };
+        let mode = file.bsd.file_mode.get();
+        if mode != 0 && !FILE_TYPES.contains(&(mode & TYPE_BITS)) {
+            report.damage(wrong(LAYER, format!("file {id} has mode {mode:#o}")));
+        }
+        let symlink = (file.user_info.file_type, file.user_info.creator) == SYMLINK_TYPE;
+        if mode & TYPE_BITS == SYMLINK_MODE && !symlink {
+            report.note(wrong(LAYER, format!("symbolic link {id} has not the type and creator of one")));
+        }
+        forks.check(&file.data_fork, id, Use::Data, report);
+        forks.check(&file.resource_fork, id, Use::Resource, report);
+        self.files += 1;
+        let link_to_folder = self.links.see_file(key, file, report);
+        self.group(key.parent).folders += u32::from(link_to_folder);
+        self.add_object(key, object, report);
+    }
+
+    fn add_object(&mut self, key: &CatalogKey<'_>, object: Object, report: &mut Report) {
+        let Object { id, parent, .. } = object;
+        if key.name.is_empty() || key.name.iter().any(|unit| unit.get() == COLON) {
+            report.damage(wrong(LAYER, format!("object {id} has the name {:?} on disk", decode_name(key.name))));
+        }
+        if id < Cnid::FIRST_USER && id != Cnid::ROOT {
+            report.damage(wrong(
+                LAYER,
+                format!("object {:?} in folder {parent} has the reserved number {id}", decode_name(key.name)),
+            ));
+        }
+        self.highest = self.highest.max(id);
+        self.group(parent).children += 1;
+        self.objects.push(object);
+    }
+
+    /// Holds all records against each other, the attributes' owners and the header.
+    pub(super) fn settle(mut self, owners: &[attributes::Owner], report: &mut Report) {
+        self.links.settle(report);
+        self.objects.sort_unstable_by_key(|object| object.id);
+        self.groups.sort_unstable_by_key(|group| group.id);
+        for pair in self.objects.windows(2).filter(|pair| pair[0].id == pair[1].id) {
+            let message =
+                format!("object {} stands in folder {} and again in folder {}", pair[0].id, pair[0].parent, pair[1].parent);
+            report.damage(wrong(LAYER, message));
+        }
+        self.check_objects(report);
+        self.check_groups(report);
+        self.check_loops(report);
+        self.check_owners(owners, report);
+        self.check_counts(report);
+    }
+
+    fn find(&self, id: Cnid) -> Option<&Object> {
+        let at = self.objects.binary_search_by_key(&id, |object| object.id).ok()?;
+        self.objects.get(at)
+    }
+
+    fn group_of(&self, id: Cnid) -> Group {
+        let at = self.groups.binary_search_by_key(&id.0, |group| group.id);
+        at.ok().and_then(|at| self.groups.get(at)).copied().unwrap_or_default()
+    }
+
+    /// Threads, and what folders say of their children.
+    fn check_objects(&self, report: &mut Report) {
+        let hfsx = self.header.variant == Variant::Hfsx;
+        for object in &self.objects {
+            let Object { id, parent, name, flags, folder, .. } = *object;
+            let group = self.group_of(id);
+            let needs_thread = folder || flags & record_flags::THREAD_EXISTS != 0;
+            match group.thread {
+                None if needs_thread => report.damage(wrong(LAYER, format!("object {id} in folder {parent} has no thread"))),
+                Some(lead) if (lead.parent, lead.name) != (parent, name) => {
+                    let message = format!("the thread of {id} leads to folder {}, its record is in folder {parent}", lead.parent);
+                    report.damage(wrong(LAYER, message));
+                }
+                Some(lead) if lead.folder != folder => {
+                    report.damage(wrong(LAYER, format!("the thread of {id} has the wrong type")))
+                }
+                Some(_) if !needs_thread => {
+                    report.warning(wrong(LAYER, format!("file {id} has a thread but its flags {flags:#06x} do not say so")));
+                }
+                _ => {}
+            }
+            if folder && object.valence != group.children {
+                let message = format!("folder {id} says that it holds {}, it holds {}", object.valence, group.children);
+                report.warning(wrong(LAYER, message));
+            }
+            if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT == 0 {
+                report.warning(wrong(LAYER, format!("folder {id} does not count the folders in it")));
+            }
+            if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT != 0 && object.folders != group.folders {
+                let message = format!("folder {id} says that it holds {} folders, it holds {}", object.folders, group.folders);
+                report.warning(wrong(LAYER, message));
+            }
+        }
+    }
+
+    /// What stands under a number belongs to an object, children to a folder.
+    fn check_groups(&self, report: &mut Report) {
+        for group in &self.groups {
+            let id = Cnid(group.id);
+            if id == Cnid::ROOT_PARENT {
+                if group.children != 1 || self.find(Cnid::ROOT).is_none_or(|root| !root.folder || root.parent != id) {
+                    report.damage(wrong(LAYER, "one root folder with number 2 expected under number 1"));
+                }
+                continue;
+            }
+            match self.find(id) {
+                None if group.children > 0 => {
+                    report.damage(wrong(LAYER, format!("{} objects are in folder {id}, which does not exist", group.children)));
+                }
+                None => report.damage(wrong(LAYER, format!("a thread of {id} leads to an object that does not exist"))),
+                Some(object) if !object.folder && group.children > 0 => {
+                    report.damage(wrong(LAYER, format!("{} objects are in {id}, which is a file", group.children)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Every folder leads up to the root.
+    fn check_loops(&self, report: &mut Report) {
+        // Each folder is walked up from once, as far as one that was met before.
+        let mut met: HashMap<Cnid, Cnid> = HashMap::from([(Cnid::ROOT, Cnid::ROOT), (Cnid::ROOT_PARENT, Cnid::ROOT)]);
+        for folder in self.objects.iter().filter(|object| object.folder) {
+            let mut at = folder.id;
+            while !met.contains_key(&at) {
+                met.insert(at, folder.id);
+                let Some(above) = self.find(at) else { break };
+                at = above.parent;
+                if met.get(&at) == Some(&folder.id) {
+                    report.damage(wrong(LAYER, format!("folder {at} lies in itself")));
+                }
+            }
+        }
+    }
+
+    /// Flags say who has attributes, and every owner exists.
+    fn check_owners(&self, owners: &[attributes::Owner], report: &mut Report) {
+        let layer = "hfs+ attributes tree";
+        let mut rest = owners.iter().filter(|owner| owner.id != Cnid::ROOT_PARENT).peekable();
+        for object in &self.objects {
+            while let Some(stray) = rest.next_if(|owner| owner.id < object.id) {
+                report.damage(wrong(layer, format!("attributes of object {}, which does not exist", stray.id)));
+            }
+            let owner = rest.peek().filter(|owner| owner.id == object.id);
+            let wanted = (owner.is_some(), owner.is_some_and(|owner| owner.security));
+            let flagged = (object.flags & record_flags::HAS_ATTRIBUTES != 0, object.flags & record_flags::HAS_SECURITY != 0);
+            if wanted.0 != flagged.0 {
+                let message =
+                    format!("object {} has attributes: {}, its flags say: {}", object.id, yes(wanted.0), yes(flagged.0));
+                report.warning(wrong(layer, message));
+            }
+            if wanted.1 != flagged.1 {
+                let message =
+                    format!("object {} has access rights: {}, its flags say: {}", object.id, yes(wanted.1), yes(flagged.1));
+                report.warning(wrong(layer, message));
+            }
+            while rest.next_if(|owner| owner.id == object.id).is_some() {}
+        }
+        for stray in rest {
+            report.damage(wrong(layer, format!("attributes of object {}, which does not exist", stray.id)));
+        }
+    }
+
+    fn check_counts(&self, report: &mut Report) {
+        let layer = "hfs+ volume header";
+        let raw = &self.header.raw;
+        for (what, claimed, found) in [("files", raw.file_count, self.files), ("folders", raw.folder_count, self.folders)] {
+            if u64::from(claimed.get()) != found {
+                report.warning(wrong(layer, format!("{claimed} {what} claimed, the catalog holds {found}")));
+            }
+        }
+        let next = raw.next_catalog_id.get();
+        if next <= self.highest.0 && !self.header.has(volume_attributes::CNIDS_REUSED) {
+            report.damage(wrong(layer, format!("the next number is {next}, and {} is in use", self.highest)));
+        }
+    }
+}
+
+fn yes(fact: bool) -> &'static str {
+    if fact { "yes" } else { "no" }
+}

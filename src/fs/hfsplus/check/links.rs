@@ -1,0 +1,198 @@
+//! Hard links: names, what they lead to, and the chains between them (§7.7, §7.8, §17).
+
+use std::collections::HashMap;
+
+use zerocopy::big_endian::U16;
+
+use super::report::{Report, wrong};
+use crate::fs::hfsplus::layout::{
+    CatalogKey, Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, FolderRaw, finder_flags, record_flags,
+};
+use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER};
+use crate::fs::hfsplus::unicode::decode_name;
+
+const LAYER: &str = "hfs+ hard links";
+
+/// A name that leads elsewhere.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    id: u32,
+    reference: u32,
+    previous: u32,
+    next: u32,
+    created: u32,
+    chained: bool,
+}
+
+impl Link {
+    fn of(file: &FileRaw) -> Self {
+        Self {
+            id: file.file_id.get(),
+            reference: file.bsd.special.get(),
+            previous: file.bsd.owner_id.get(),
+            next: file.bsd.group_id.get(),
+            created: file.dates.create.get(),
+            chained: file.flags.get() & record_flags::HAS_LINK_CHAIN != 0,
+        }
+    }
+}
+
+/// What names lead to.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    id: u32,
+    /// Files: how many names it says it has, and the first of them.
+    count: u32,
+    first: u32,
+    chained: bool,
+}
+
+/// A private folder.
+#[derive(Debug, Clone, Copy)]
+struct Private {
+    id: Cnid,
+    created: u32,
+}
+
+/// All hard links of a volume.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    root_created: u32,
+    files: Option<Private>,
+    folders: Option<Private>,
+    file_links: Vec<Link>,
+    folder_links: Vec<Link>,
+    /// By the number in their names.
+    inodes: HashMap<u32, Target>,
+    folder_inodes: HashMap<u32, Target>,
+}
+
+impl Links {
+    /// Records come in the order of the catalog: the root first, then what lies in it.
+    pub(super) fn see_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw) {
+        let id = Cnid(folder.folder_id.get());
+        let private = Private { id, created: folder.dates.create.get() };
+        if key.parent == Cnid::ROOT_PARENT {
+            self.root_created = private.created;
+        } else if key.parent == Cnid::ROOT && is(key.name, FILES_FOLDER) {
+            self.files = Some(private);
+        } else if key.parent == Cnid::ROOT && is(key.name, FOLDERS_FOLDER) {
+            self.folders = Some(private);
+        } else if self.folders.is_some_and(|folders| folders.id == key.parent)
+            && let Some(number) = number_in(key.name, "dir_")
+        {
+            let chained = folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
+            self.folder_inodes.insert(number, Target { id: id.0, count: 0, first: 0, chained });
+        }
+    }
+
+    /// Returns whether it is a link to a folder.
+    pub(super) fn see_file(&mut self, key: &CatalogKey<'_>, file: &FileRaw, report: &mut Report) -> bool {
+        let kind = (file.user_info.file_type, file.user_info.creator);
+        let id = file.file_id.get();
+        if self.files.is_some_and(|files| files.id == key.parent) {
+            self.see_inode(key, file, report);
+        } else if kind == FILE_LINK_TYPE {
+            if file.data_fork.total_blocks.get() != 0 || file.resource_fork.total_blocks.get() != 0 {
+                report.warning(wrong(LAYER, format!("link {id} has contents of its own")));
+            }
+            self.file_links.push(Link::of(file));
+        } else if kind == FOLDER_LINK_TYPE
+            && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
+            && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0
+        {
+            self.folder_links.push(Link::of(file));
+            return true;
+        } else if file.bsd.file_mode.get() & 0o170_000 == 0o100_000 && file.bsd.special.get() > 1 {
+            report.warning(wrong(LAYER, format!("file {id} has {} names, one expected where it lies", file.bsd.special)));
+        }
+        false
+    }
+
+    fn see_inode(&mut self, key: &CatalogKey<'_>, file: &FileRaw, report: &mut Report) {
+        let id = file.file_id.get();
+        if let Some(number) = number_in(key.name, "iNode") {
+            let chained = file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
+            let target = Target { id, count: file.bsd.special.get(), first: file.first_link.get(), chained };
+            self.inodes.insert(number, target);
+        } else if number_in(key.name, "temp").is_some() {
+            report.warning(wrong(LAYER, format!("file {id} was deleted while open, and is still there")));
+        } else {
+            report.warning(wrong(LAYER, format!("{:?} does not belong into the private folder", decode_name(key.name))));
+        }
+    }
+
+    /// Holds links and targets against each other.
+    pub(super) fn settle(&mut self, report: &mut Report) {
+        let dates = [Some(self.root_created), self.files.map(|files| files.created)];
+        for link in self.file_links.iter().filter(|link| !dates.contains(&Some(link.created))) {
+            report.damage(wrong(
+                LAYER,
+                format!("link {} was not created when links of this volume are, and is taken for a file", link.id),
+            ));
+        }
+        settle_chains(&mut self.file_links, &self.inodes, "iNode", true, report);
+        settle_chains(&mut self.folder_links, &self.folder_inodes, "dir_", false, report);
+    }
+}
+
+/// Each link leads to a target, each target has the links it counts, and their chain is whole.
+fn settle_chains(links: &mut [Link], targets: &HashMap<u32, Target>, prefix: &str, counted: bool, report: &mut Report) {
+    links.sort_unstable_by_key(|link| (link.reference, link.id));
+    for group in links.chunk_by(|a, b| a.reference == b.reference) {
+        let Some(reference) = group.first().map(|link| link.reference) else { continue };
+        let Some(target) = targets.get(&reference) else {
+            for link in group {
+                report.damage(wrong(LAYER, format!("link {} leads to {prefix}{reference}, which does not exist", link.id)));
+            }
+            continue;
+        };
+        if counted && target.count as usize != group.len() {
+            let message = format!("{prefix}{reference} counts {} links, {} exist", target.count, group.len());
+            report.warning(wrong(LAYER, message));
+        }
+        if target.chained && group.iter().all(|link| link.chained) {
+            let first =
+                if counted { target.first } else { group.iter().find(|link| link.previous == 0).map_or(0, |link| link.id) };
+            check_chain(group, first, &format!("{prefix}{reference}"), report);
+        }
+    }
+    let mut orphans: Vec<_> =
+        targets.iter().filter(|(reference, _)| links.binary_search_by_key(reference, |link| &link.reference).is_err()).collect();
+    orphans.sort_unstable_by_key(|(reference, _)| **reference);
+    for (reference, target) in orphans {
+        report.warning(wrong(LAYER, format!("no link leads to {prefix}{reference} (object {})", target.id)));
+    }
+}
+
+/// From the first link on, each names the one before and the next, and all are met.
+fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
+    let (mut previous, mut at, mut met) = (0, first, 0);
+    while at != 0 && met <= group.len() {
+        // Sorted by id within one reference.
+        let Ok(place) = group.binary_search_by_key(&at, |link| link.id) else {
+            report.warning(wrong(LAYER, format!("the chain of {target} leads to {at}, which is no link to it")));
+            return;
+        };
+        let link = group[place];
+        if link.previous != previous {
+            let message =
+                format!("link {at} names {} as the one before in the chain of {target}, {previous} expected", link.previous);
+            report.warning(wrong(LAYER, message));
+        }
+        (previous, at) = (at, link.next);
+        met += 1;
+    }
+    if met != group.len() {
+        report.warning(wrong(LAYER, format!("the chain of {target} does not hold its {} links once each", group.len())));
+    }
+}
+
+fn is(name: &[U16], expected: &str) -> bool {
+    name.iter().map(|unit| unit.get()).eq(expected.encode_utf16())
+}
+
+/// The number behind `prefix`.
+fn number_in(name: &[U16], prefix: &str) -> Option<u32> {
+    decode_name(name).strip_prefix(prefix)?.parse().ok()
+}

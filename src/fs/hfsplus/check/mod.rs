@@ -1,0 +1,195 @@
+//! Checking a volume: every rule of §17, findings with severity and place.
+//!
+//! [`check`] reads the headers, every node of every tree and the bitmap, and the contents of no file. What waits in the
+//! journal counts as done. Memory grows with the number of objects and extents (about 100 bytes each), not with the
+//! volume.
+
+mod attributes;
+mod blocks;
+mod catalog;
+mod forks;
+mod links;
+mod report;
+mod tree;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use self::attributes::Attributes;
+use self::blocks::{Blocks, Use};
+use self::catalog::Catalog;
+use self::forks::Forks;
+use self::report::{Report, wrong};
+use self::tree::Rules;
+use super::btree::TreeKind;
+use super::extents::{ForkDevice, Owner, Space};
+use super::layout::{AllocBlock, Cnid, Extent, ForkRaw, VolumeHeader, fork_type, volume_attributes};
+use super::overflow::Overflow;
+use super::{LAYER, header, journal};
+use crate::device::BlockDevice;
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Bytes before the end of the first volume header, and from the beginning of the alternate on: their blocks are used.
+const HEAD: u32 = 1536;
+const TAIL: u32 = 1024;
+
+/// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is changed.
+///
+/// The findings come in the order of the checks. An error is one of reading or [`Kind::Cancelled`], or
+/// [`Kind::Unsupported`] for plain HFS.
+pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<Problem>> {
+    let mut report = Report::default();
+    let located = match header::locate(device) {
+        Ok(located) => located,
+        Err(error) if error.kind() == Kind::Corrupt => {
+            report.damage(error);
+            return Ok(report.into_problems());
+        }
+        Err(error) => return Err(error),
+    };
+    let (device, header) = settle_journal(located, &mut report)?;
+    volume::check_header(&header, &mut report);
+    volume::check_alternate(&*device, &header, &mut report)?;
+    let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
+    Checker { space, header: &header, report: &mut report, progress }.run()?;
+    Ok(report.into_problems())
+}
+
+/// The volume as it is once what waits in the journal is done.
+fn settle_journal(located: header::Located, report: &mut Report) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
+    let header::Located { device, header, problems } = located;
+    problems.into_iter().for_each(|problem| report.damage(problem));
+    if !header.has(volume_attributes::JOURNALED) {
+        return Ok((device, header));
+    }
+    match journal::pending(&device, &header) {
+        Ok(None) => Ok((device, header)),
+        Ok(Some(journal::Pending { device, problem })) => {
+            report.note(wrong(LAYER, "changes wait in the journal; they are checked as if they were made"));
+            problem.into_iter().for_each(|problem| report.damage(problem));
+            let header::Located { device, header, problems } = header::unwrapped(device)?;
+            problems.into_iter().for_each(|problem| report.damage(problem));
+            Ok((device, header))
+        }
+        Err(error) if error.kind() == Kind::Io => Err(error),
+        Err(error) => {
+            report.damage(error);
+            Ok((device, header))
+        }
+    }
+}
+
+struct Checker<'a> {
+    space: Space,
+    header: &'a VolumeHeader,
+    report: &'a mut Report,
+    progress: &'a dyn Progress,
+}
+
+impl Checker<'_> {
+    fn run(mut self) -> Result<()> {
+        let (header, progress) = (self.header, self.progress);
+        let raw = &header.raw;
+        let rules = Rules { whole_nodes: header.has(volume_attributes::JOURNALED), zeroed: false };
+        let mut forks = Forks::new(header.block_size, header.total_blocks);
+        self.claim_headers(&mut forks.blocks);
+
+        let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
+        if let Some(file) = &extents {
+            tree::check(file, TreeKind::Extents, rules, self.report, progress, &mut |record, node, report| {
+                forks.add_overflow(record, node, report);
+                Ok(())
+            })?;
+        }
+        let overflow = match Overflow::open(&self.space, &raw.extents_file) {
+            Ok(overflow) => Some(overflow),
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(_) => None, // told above
+        };
+        for (fork, id) in [
+            (&raw.extents_file, Cnid::EXTENTS),
+            (&raw.catalog_file, Cnid::CATALOG),
+            (&raw.allocation_file, Cnid::ALLOCATION),
+            (&raw.startup_file, Cnid::STARTUP),
+            (&raw.attributes_file, Cnid::ATTRIBUTES),
+        ] {
+            forks.check(fork, id, Use::Special, self.report);
+        }
+
+        let mut catalog = Catalog::new(header);
+        let file = self.special(&raw.catalog_file, "catalog file", Cnid::CATALOG, overflow.as_ref())?;
+        if let Some(file) = &file {
+            let rules = Rules { zeroed: header.has(volume_attributes::UNUSED_NODE_FIX), ..rules };
+            tree::check(file, TreeKind::Catalog(header.variant), rules, self.report, progress, &mut |record, node, report| {
+                catalog.add(record, node, &mut forks, report);
+                Ok(())
+            })?;
+        }
+        let mut attributes = Attributes::default();
+        if let Some(file) = self.special(&raw.attributes_file, "attributes file", Cnid::ATTRIBUTES, overflow.as_ref())? {
+            tree::check(&file, TreeKind::Attributes, rules, self.report, progress, &mut |record, node, report| {
+                attributes.add(record, node, &mut forks, report);
+                Ok(())
+            })?;
+            attributes.close(self.report);
+        }
+        forks.check_overflow(self.report);
+        catalog.settle(&attributes.into_owners(), self.report);
+        self.bitmap(forks.blocks, overflow.as_ref())
+    }
+
+    /// The blocks of both volume headers belong to no file.
+    fn claim_headers(&self, blocks: &mut Blocks) {
+        let (size, total) = (self.header.block_size, self.header.total_blocks);
+        let (first, last) = (HEAD.div_ceil(size).min(total), TAIL.div_ceil(size).min(total));
+        let mut claim = |start, count| blocks.claim(Extent { start: AllocBlock(start), count }, Cnid(0), Use::Header);
+        claim(0, first);
+        claim((total - last).max(first), total - (total - last).max(first));
+    }
+
+    /// One of the volume's own files, `None` if it has none or it cannot be read.
+    fn special(
+        &mut self,
+        fork: &ForkRaw,
+        name: &'static str,
+        id: Cnid,
+        overflow: Option<&Overflow>,
+    ) -> Result<Option<ForkDevice>> {
+        if fork.total_blocks.get() == 0 {
+            if id == Cnid::CATALOG || id == Cnid::ALLOCATION {
+                self.report.damage(wrong(LAYER, format!("the volume has no {name}")));
+            }
+            return Ok(None);
+        }
+        let mut more = |block| match overflow {
+            Some(overflow) => overflow.get(id, fork_type::DATA, block),
+            None => Ok(None),
+        };
+        match self.space.fork(fork, &Owner::Special(name), &mut more) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
+            Err(error) => {
+                self.report.damage(error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn bitmap(mut self, blocks: Blocks, overflow: Option<&Overflow>) -> Result<()> {
+        let runs = blocks.settle(self.report);
+        let fork = &self.header.raw.allocation_file;
+        let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else { return Ok(()) };
+        let free = blocks::check_bitmap(&file, self.header.total_blocks, &runs, self.report, self.progress)?;
+        let claimed = self.header.raw.free_blocks.get();
+        if let Some(free) = free.filter(|&free| free != claimed) {
+            let message = format!("{claimed} free blocks claimed, the bitmap has {free}");
+            self.report.warning(Error::corrupt("hfs+ volume header", super::layout::HEADER_OFFSET, message));
+        }
+        Ok(())
+    }
+}

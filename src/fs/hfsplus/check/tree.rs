@@ -1,0 +1,485 @@
+//! Every rule for a B-tree: header, levels, links, keys, map (§6, §17).
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use zerocopy::FromBytes;
+
+use super::report::Report;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind, child_of};
+use crate::fs::hfsplus::extents::ForkDevice;
+use crate::fs::hfsplus::layout::{
+    ATTRIBUTES_MAX_KEY_LENGTH, ATTRIBUTES_MIN_KEY_LENGTH, BIG_KEYS, CATALOG_MAX_KEY_LENGTH, CATALOG_MIN_KEY_LENGTH,
+    EXTENTS_KEY_LENGTH, FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw,
+    VARIABLE_INDEX_KEYS, node_kind,
+};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// What is asked of a tree besides the rules that hold for all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Nodes must lie in one piece (journaled volumes, §6.7).
+    pub(super) whole_nodes: bool,
+    /// Nodes that are not in use must be zero (§2.1, bit 31).
+    pub(super) zeroed: bool,
+}
+
+/// Gets each leaf record in order, and the number of its node.
+pub(super) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
+
+/// Checks the tree in `file` and gives its leaf records to `each`. What is wrong goes into `report`; the error is one of
+/// reading, or the caller's.
+pub(super) fn check(
+    file: &ForkDevice,
+    kind: TreeKind,
+    rules: Rules,
+    report: &mut Report,
+    progress: &dyn Progress,
+    each: &mut EachRecord<'_>,
+) -> Result<()> {
+    let Some(mut walk) = Walk::begin(file, kind, report, progress)? else { return Ok(()) };
+    walk.rules = rules;
+    if walk.header.tree_depth.get() > 0 {
+        let (root, depth) = (walk.header.root_node.get(), walk.header.tree_depth.get());
+        walk.visit(root, u8::try_from(depth).unwrap_or(u8::MAX), None, report, each)?;
+        walk.ends(report);
+    }
+    walk.totals(report);
+    walk.map(report)
+}
+
+/// Where a level of the tree stands.
+#[derive(Debug, Clone, Copy, Default)]
+struct Level {
+    /// The node before, and the one that it names as the next; none at first and after a node that could not be read.
+    before: Option<(u32, u32)>,
+    /// A node of this level could not be read, so its neighbours cannot be held to it.
+    torn: bool,
+}
+
+struct Walk<'a> {
+    file: &'a ForkDevice,
+    kind: TreeKind,
+    order: KeyOrder,
+    rules: Rules,
+    header: TreeHeaderRaw,
+    /// The room of a key in index nodes where it is the same for all.
+    index_key: Option<u16>,
+    progress: &'a dyn Progress,
+    reached: NodeSet,
+    levels: [Level; MAX_DEPTH as usize + 1],
+    first_leaf: u32,
+    last_leaf: u32,
+    last_key: Option<Vec<u8>>,
+    leaf_records: u64,
+    /// A part of the tree could not be walked, so totals cannot be held against it.
+    torn: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Checks the header node. `None` where nothing below can be found by it.
+    fn begin(file: &'a ForkDevice, kind: TreeKind, report: &mut Report, progress: &'a dyn Progress) -> Result<Option<Self>> {
+        let damage = |message: String| Error::corrupt(kind.layer(), file.volume_offset(0), format!("header node: {message}"));
+        let head_len = u64::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>() as u64;
+        if file.len() < head_len {
+            report.damage(damage(format!("{head_len} bytes expected, a file of {} found", file.len())));
+            return Ok(None);
+        }
+        let head = file.read_vec(0, head_len as usize)?;
+        let Ok((header, _)) = TreeHeaderRaw::read_from_prefix(&head[usize::from(FIRST_RECORD)..]) else { return Ok(None) };
+        let size = header.node_size.get();
+        if !size.is_power_of_two() || !NODE_SIZES.contains(&size) || u64::from(size) > file.len() {
+            report.damage(damage(format!("node size is {size}, a power of two from 512 to 32768 expected")));
+            return Ok(None);
+        }
+        let mut found = Vec::new();
+        match Node::parse(0, file.read_vec(0, size.into())?.into()) {
+            Err(message) => found.push(message),
+            Ok(node) => found.extend(header_node_faults(&node, size)),
+        }
+        let total = header.total_nodes.get();
+        let nodes = file.len() / u64::from(size);
+        if !file.len().is_multiple_of(size.into()) || nodes != total.into() {
+            found.push(format!("{total} nodes of {size} bytes claimed in a file of {} bytes", file.len()));
+        }
+        let attributes = header.attributes.get();
+        if attributes & BIG_KEYS == 0 {
+            found.push(format!("16-bit key lengths expected, attributes are {attributes:#x}"));
+        }
+        if header.max_key_length.get() != key_lengths(kind).1 {
+            let expected = key_lengths(kind).1;
+            found.push(format!("longest key is {}, {expected} expected", header.max_key_length));
+        }
+        found.drain(..).for_each(|message| report.damage(damage(message)));
+        let (depth, root) = (header.tree_depth.get(), header.root_node.get());
+        if depth > MAX_DEPTH || (depth == 0) != (root == 0) || u64::from(root) >= nodes.max(1) {
+            report.damage(damage(format!("root is node {root} of {nodes} in a tree of depth {depth}")));
+            return Ok(None);
+        }
+        let order = match kind.order(&header) {
+            Ok(order) => order,
+            Err(error) => {
+                report.damage(error);
+                return Ok(None);
+            }
+        };
+        progress.stage(kind.stage(), nodes);
+        Ok(Some(Self {
+            file,
+            kind,
+            order,
+            rules: Rules { whole_nodes: false, zeroed: false },
+            index_key: (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get()),
+            header,
+            progress,
+            reached: NodeSet::default(),
+            levels: Default::default(),
+            first_leaf: 0,
+            last_leaf: 0,
+            last_key: None,
+            leaf_records: 0,
+            torn: false,
+        }))
+    }
+
+    fn nodes(&self) -> u64 {
+        self.file.len() / u64::from(self.header.node_size.get())
+    }
+
+    fn at(&self, number: u32) -> u64 {
+        u64::from(number) * u64::from(self.header.node_size.get())
+    }
+
+    fn wrong(&self, number: u32, message: impl std::fmt::Display) -> Error {
+        Error::corrupt(self.kind.layer(), self.file.volume_offset(self.at(number)), format!("node {number}: {message}"))
+    }
+
+    /// A subtree that cannot be walked.
+    fn tear(&mut self, height: u8) {
+        self.torn = true;
+        for level in &mut self.levels[..=usize::from(height).min(MAX_DEPTH.into())] {
+            *level = Level { before: None, torn: true };
+        }
+    }
+
+    /// Checks the subtree at node `number`; `first` is the key its parent gives it. Goes down at most [`MAX_DEPTH`]
+    /// levels, and to no node twice.
+    fn visit(
+        &mut self,
+        number: u32,
+        height: u8,
+        first: Option<&[u8]>,
+        report: &mut Report,
+        each: &mut EachRecord<'_>,
+    ) -> Result<()> {
+        self.progress.check()?;
+        let Some(node) = self.fetch(number, height, report)? else {
+            self.tear(height);
+            return Ok(());
+        };
+        self.progress.advance(1);
+        self.links(&node, height, report);
+        let key_of_first = node.record(0).unwrap_or_default();
+        if first.is_some_and(|first| self.order.compare(first, key_of_first) != Some(Ordering::Equal)) {
+            report.damage(self.wrong(number, "its first key is not the one in its parent"));
+        }
+        if height == 1 {
+            return self.leaf(&node, report, each);
+        }
+        self.ascends(&node, None, report);
+        for index in 0..node.records {
+            let record = node.record(index).unwrap_or_default();
+            match child_of(record, self.index_key) {
+                Some(child) => self.visit(child, height - 1, Some(record), report, each)?,
+                None => {
+                    report.damage(self.wrong(number, format!("record {index} leads to no node")));
+                    self.tear(height - 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The node, if it is one that may stand there and was not met before.
+    fn fetch(&mut self, number: u32, height: u8, report: &mut Report) -> Result<Option<Node>> {
+        if number == 0 || u64::from(number) >= self.nodes() {
+            let message = format!("the tree leads to node {number}, 1 to {} expected", self.nodes().saturating_sub(1));
+            report.damage(Error::new(Kind::Corrupt, self.kind.layer(), message));
+            return Ok(None);
+        }
+        if !self.reached.insert(number) {
+            report.damage(self.wrong(number, "is reached twice"));
+            return Ok(None);
+        }
+        let size = self.header.node_size.get();
+        if self.rules.whole_nodes && self.file.volume_run(self.at(number)) < size.into() {
+            report.damage(self.wrong(number, "lies in two pieces on a journaled volume"));
+        }
+        let bytes = self.file.read_vec(self.at(number), size.into())?;
+        let node = match Node::parse(number, bytes.into()) {
+            Ok(node) => node,
+            Err(message) => {
+                report.damage(self.wrong(number, message));
+                return Ok(None);
+            }
+        };
+        let kind = if height == 1 { node_kind::LEAF } else { node_kind::INDEX };
+        if (node.kind, node.height) != (kind, height) {
+            let message = format!("kind {kind} and height {height} expected, {} and {} found", node.kind, node.height);
+            report.damage(self.wrong(number, message));
+            return Ok(None);
+        }
+        if node.records == 0 {
+            report.damage(self.wrong(number, "a node in use holds no records"));
+            return Ok(None);
+        }
+        Ok(Some(node))
+    }
+
+    /// The links between neighbours, both ways.
+    fn links(&mut self, node: &Node, height: u8, report: &mut Report) {
+        let level = self.levels[usize::from(height)];
+        if let Some((before, next)) = level.before {
+            if next != node.number {
+                report.damage(self.wrong(before, format!("next node {} expected, {next} found", node.number)));
+            }
+            if node.previous != before {
+                report.damage(self.wrong(node.number, format!("previous node {before} expected, {} found", node.previous)));
+            }
+        } else if !level.torn && node.previous != 0 {
+            report.damage(self.wrong(node.number, format!("no previous node expected, {} found", node.previous)));
+        }
+        self.levels[usize::from(height)] = Level { before: Some((node.number, node.next)), torn: false };
+        if height == 1 {
+            self.last_leaf = node.number;
+            if self.first_leaf == 0 {
+                self.first_leaf = node.number;
+            }
+        }
+    }
+
+    /// The last node of each level names no next one.
+    fn ends(&self, report: &mut Report) {
+        for (before, next) in self.levels.iter().filter_map(|level| level.before).filter(|&(_, next)| next != 0) {
+            report.damage(self.wrong(before, format!("no next node expected, {next} found")));
+        }
+    }
+
+    /// Keys ascend within the node, after `before`, and have lengths they may have.
+    fn ascends(&self, node: &Node, before: Option<&[u8]>, report: &mut Report) {
+        let (least, most) = key_lengths(self.kind);
+        let mut last = before;
+        for index in 0..node.records {
+            let record = node.record(index).unwrap_or_default();
+            let length = record.get(..2).map_or(0, |head| u16::from_be_bytes([head[0], head[1]]));
+            if !(least..=most).contains(&length) {
+                let message = format!("record {index} has a key of {length} bytes, {least} to {most} expected");
+                report.damage(self.wrong(node.number, message));
+            }
+            if last.is_some_and(|last| self.order.compare(last, record) != Some(Ordering::Less)) {
+                report.damage(self.wrong(node.number, format!("record {index} does not come after the one before it")));
+            }
+            last = Some(record);
+        }
+    }
+
+    fn leaf(&mut self, node: &Node, report: &mut Report, each: &mut EachRecord<'_>) -> Result<()> {
+        self.ascends(node, self.last_key.as_deref(), report);
+        self.leaf_records += u64::from(node.records);
+        for record in (0..node.records).filter_map(|index| node.record(index)) {
+            each(record, node.number, report)?;
+        }
+        self.last_key = node.record(node.records - 1).map(<[u8]>::to_vec);
+        Ok(())
+    }
+
+    /// What the header says of the leaves.
+    fn totals(&self, report: &mut Report) {
+        if self.torn {
+            return;
+        }
+        let header = &self.header;
+        let claims = [
+            ("first leaf", u64::from(header.first_leaf_node.get()), u64::from(self.first_leaf)),
+            ("last leaf", header.last_leaf_node.get().into(), self.last_leaf.into()),
+            ("leaf records", header.leaf_records.get().into(), self.leaf_records),
+        ];
+        for (what, claimed, found) in claims.into_iter().filter(|(_, claimed, found)| claimed != found) {
+            report.damage(self.wrong(0, format!("{what}: {claimed} in the header, {found} in the tree")));
+        }
+    }
+
+    /// The map of used nodes against the nodes that were reached.
+    fn map(&mut self, report: &mut Report) -> Result<()> {
+        let maps = self.map_nodes(report)?;
+        self.reached.insert(0);
+        let mut map = MapReader { walk: self, maps: &maps, piece: None };
+        let (mut free, mut first_leaked, mut leaked) = (0_u64, 0, 0_u64);
+        for number in 0..u32::try_from(map.walk.nodes()).unwrap_or(u32::MAX) {
+            let Some(used) = map.bit(number)? else {
+                report.damage(map.walk.wrong(0, format!("the map ends before node {number}")));
+                return Ok(());
+            };
+            free += u64::from(!used);
+            match (used, map.walk.reached.contains(number)) {
+                (false, true) => report.damage(map.walk.wrong(number, "is in use but free in the map")),
+                (true, false) if !map.walk.torn => {
+                    first_leaked = if leaked == 0 { number } else { first_leaked };
+                    leaked += 1;
+                }
+                _ => {}
+            }
+        }
+        if leaked > 0 {
+            report
+                .warning(self.wrong(first_leaked, format!("is used in the map but not in the tree, as are {} more", leaked - 1)));
+        }
+        let claimed = u64::from(self.header.free_nodes.get());
+        if claimed != free {
+            report.damage(self.wrong(0, format!("{claimed} free nodes in the header, {free} in the map")));
+        }
+        self.zeroed(report)
+    }
+
+    /// The map nodes in their order.
+    fn map_nodes(&mut self, report: &mut Report) -> Result<Vec<u32>> {
+        let mut maps = Vec::new();
+        let head = self.file.read_vec(0, size_of::<NodeDescriptorRaw>())?;
+        let mut next = NodeDescriptorRaw::read_from_prefix(&head).map_or(0, |(head, _)| head.forward_link.get());
+        while next != 0 {
+            self.progress.check()?;
+            if u64::from(next) >= self.nodes() || !self.reached.insert(next) {
+                report.damage(self.wrong(next, "cannot be a node of the map: it does not exist or is in use"));
+                break;
+            }
+            let head = self.file.read_vec(self.at(next), size_of::<NodeDescriptorRaw>())?;
+            let Ok((head, _)) = NodeDescriptorRaw::read_from_prefix(&head) else { break };
+            if (head.kind, head.record_count.get()) != (node_kind::MAP, 1) {
+                report.damage(self.wrong(next, format!("a map node with one record expected, kind {} found", head.kind)));
+                break;
+            }
+            maps.push(next);
+            next = head.forward_link.get();
+        }
+        Ok(maps)
+    }
+
+    /// Nodes that are not in use are zero. Holes are not read.
+    fn zeroed(&self, report: &mut Report) -> Result<()> {
+        if !self.rules.zeroed || self.torn {
+            return Ok(());
+        }
+        let size = u64::from(self.header.node_size.get());
+        let mut buf = vec![0; size as usize];
+        for extent in self.file.extents(0..self.file.len()) {
+            let (range, kind) = extent?;
+            if kind != ExtentKind::Data {
+                continue;
+            }
+            for number in range.start / size..range.end.div_ceil(size) {
+                let number = u32::try_from(number).unwrap_or(u32::MAX);
+                if self.reached.contains(number) || self.at(number) + size > self.file.len() {
+                    continue;
+                }
+                self.progress.check()?;
+                self.file.read_at(self.at(number), &mut buf)?;
+                if !is_zero(&buf) {
+                    report.warning(self.wrong(number, "is free but not zero"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the records of a header node.
+fn header_node_faults(node: &Node, size: u16) -> Option<String> {
+    if (node.kind, node.height) != (node_kind::HEADER, 0) {
+        return Some(format!("kind 1 and height 0 expected, {} and {} found", node.kind, node.height));
+    }
+    let map_len = usize::from(size) - usize::from(HEADER_MAP_OFFSET) - 8;
+    let expected = [size_of::<TreeHeaderRaw>(), 128, map_len];
+    let lengths: Vec<usize> = (0..node.records).filter_map(|index| node.record(index)).map(<[u8]>::len).collect();
+    (lengths != expected).then(|| format!("records of {expected:?} bytes expected, {lengths:?} found"))
+}
+
+/// The shortest and the longest key of a tree.
+fn key_lengths(kind: TreeKind) -> (u16, u16) {
+    match kind {
+        TreeKind::Extents => (EXTENTS_KEY_LENGTH, EXTENTS_KEY_LENGTH),
+        TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH),
+        TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, ATTRIBUTES_MAX_KEY_LENGTH),
+    }
+}
+
+/// The bits of the map, record after record.
+struct MapReader<'w, 'a> {
+    walk: &'w Walk<'a>,
+    maps: &'w [u32],
+    /// The record read last: its first bit and its bytes.
+    piece: Option<(u32, Vec<u8>)>,
+}
+
+impl MapReader<'_, '_> {
+    /// The bit of node `number`, `None` past the map. Asked for in ascending order.
+    fn bit(&mut self, number: u32) -> Result<Option<bool>> {
+        loop {
+            if let Some((first, bytes)) = &self.piece {
+                let within = number - first;
+                if let Some(byte) = bytes.get(within as usize / 8) {
+                    return Ok(Some(byte & (0x80 >> (within % 8)) != 0));
+                }
+            }
+            if !self.advance()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        let size = usize::from(self.walk.header.node_size.get());
+        let (first, at, len) = match &self.piece {
+            None => (0, u64::from(HEADER_MAP_OFFSET), size - usize::from(HEADER_MAP_OFFSET) - 8),
+            Some((first, bytes)) => {
+                let Some((&node, rest)) = self.maps.split_first() else { return Ok(false) };
+                self.maps = rest;
+                let first = first.saturating_add(u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX));
+                (first, self.walk.at(node) + u64::from(FIRST_RECORD), size - usize::from(FIRST_RECORD) - 6)
+            }
+        };
+        self.piece = Some((first, self.walk.file.read_vec(at, len)?));
+        Ok(true)
+    }
+}
+
+/// Node numbers, a bit each, in pages that exist where a node is.
+#[derive(Debug, Default)]
+struct NodeSet {
+    pages: BTreeMap<u32, Box<[u64; PAGE_WORDS]>>,
+}
+
+const PAGE_WORDS: usize = 128;
+const PAGE_BITS: u32 = PAGE_WORDS as u32 * 64;
+
+impl NodeSet {
+    fn place(number: u32) -> (u32, usize, u64) {
+        let within = number % PAGE_BITS;
+        (number / PAGE_BITS, within as usize / 64, 1 << (within % 64))
+    }
+
+    /// Whether it is new.
+    fn insert(&mut self, number: u32) -> bool {
+        let (page, word, bit) = Self::place(number);
+        let word = &mut self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_WORDS]))[word];
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    fn contains(&self, number: u32) -> bool {
+        let (page, word, bit) = Self::place(number);
+        self.pages.get(&page).is_some_and(|words| words[word] & bit != 0)
+    }
+}
