@@ -6,9 +6,11 @@
 
 pub mod asif;
 pub mod foreign;
+pub mod overlay;
 pub mod raw;
 pub mod sparsebundle;
 pub mod sparseimage;
+pub mod stack;
 pub mod udif;
 
 use std::fmt;

@@ -3,3 +3,4 @@
 
 pub(crate) mod corpus;
 pub(crate) mod opened;
+pub(crate) mod small_asif;

@@ -271,6 +271,9 @@ impl Asif {
     /// hidden.
     fn drop_part(&self, piece: &Piece, leave: Leave, must_state_zeros: bool) -> Result<()> {
         if must_state_zeros {
+            let _alone = self.units.exclusive(piece.chunk.0);
+            let _noted = self.make(piece.chunk);
+            self.check_piece(piece)?;
             self.hide_blocks(piece)?;
         }
         let _held = self.units.shared(piece.chunk.0);
@@ -292,13 +295,10 @@ impl Asif {
         }
     }
 
-    /// Lets the whole blocks of `piece` that were never written state zeros.
-    fn hide_blocks(&self, piece: &Piece) -> Result<()> {
+    /// Lets the whole blocks of `piece` that were never written state zeros. The caller holds its chunk alone.
+    pub(super) fn hide_blocks(&self, piece: &Piece) -> Result<()> {
         let block = u64::from(self.geometry.block);
         let blocks = piece.within.start.div_ceil(block) as u32..(piece.within.end / block) as u32;
-        let _alone = self.units.exclusive(piece.chunk.0);
-        let _noted = self.make(piece.chunk);
-        self.check_piece(piece)?;
         let (place, mut mask) = match self.find(piece.chunk)? {
             Found::Uninit => (None, Mask::all(self.geometry.mask_bytes(), State::Uninit)),
             Found::Partial(place, mask) => (Some(place), (*mask).clone()),

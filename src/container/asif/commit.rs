@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use uuid::Uuid;
 use zerocopy::IntoBytes;
 
-use super::layout::FileChunk;
+use super::layout::{FileChunk, HeaderRaw};
 use super::{Asif, LAYER};
 use crate::device::units::{Held, Units};
 use crate::{Error, Kind, Result};
@@ -94,6 +94,11 @@ impl Asif {
 
     /// As [`begin`](Self::begin), for one who is let in alone.
     pub(super) fn begin_locked(&self) -> Result<()> {
+        self.begin_locked_as(Uuid::new_v4())
+    }
+
+    /// As [`begin_locked`](Self::begin_locked), with a UUID for the image if it has none of this session.
+    pub(super) fn begin_locked_as(&self, uuid: Uuid) -> Result<()> {
         if self.begun.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -104,13 +109,19 @@ impl Asif {
             self.file.set_len(whole, crate::device::Leave::Zeros)?;
         }
         if !self.layer.is_cache {
-            let mut head = self.head();
-            let mut raw = head.raw.clone();
-            raw.uuid = Uuid::new_v4().into_bytes();
-            self.failed.note(self.file.write_at(0, raw.as_bytes()).and_then(|()| self.file.flush()))?;
-            head.raw = raw;
+            self.change_header(|raw| raw.uuid = uuid.into_bytes())?;
         }
         self.begun.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Changes fields of the header, durably, in one sector.
+    pub(super) fn change_header(&self, change: impl FnOnce(&mut HeaderRaw)) -> Result<()> {
+        let mut head = self.head();
+        let mut raw = head.raw.clone();
+        change(&mut raw);
+        self.failed.note(self.file.write_at(0, raw.as_bytes()).and_then(|()| self.file.flush()))?;
+        head.raw = raw;
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub(super) struct HeaderRaw {
     /*44*/ block_size: U16,
     /*46*/ total_segments: U16,
     /*48*/ pub(super) metadata_chunk: U64, // a chunk of the disk, 0: none
-    /*50*/ parent_uuid: [u8; 16],
+    /*50*/ pub(super) parent_uuid: [u8; 16],
     /*60*/ read_only_flags: U32,
     /*64*/ metadata_flags: U32,
     /*68*/ metadata_read_only_flags: U32,

@@ -8,7 +8,7 @@
 //! * [`chunks`]: where bytes of the disk are in the file, and how they get there.
 //! * [`commit`]: flush, by way of the directory that does not count; [`compact`]: moving chunks down and cutting the file,
 //!   for which [`owners`] finds out who names them.
-//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check).
+//! * [`create`], [`resize`], [`metadata`], [`check`](mod@check); [`overlay`]: what a stack asks of its layers.
 
 mod cache;
 mod check;
@@ -21,6 +21,7 @@ mod layout;
 mod load;
 mod mask;
 mod metadata;
+mod overlay;
 mod owners;
 mod resize;
 mod space;
@@ -170,7 +171,7 @@ impl Asif {
 
     /// What it is to others in a stack.
     pub fn layer(&self) -> Layer {
-        self.layer
+        Layer { parent: Uuid::from_bytes(self.head().raw.parent_uuid), ..self.layer }
     }
 
     /// What the layers above know it by. Changes at the first write of a session, but for a cache.
@@ -275,7 +276,7 @@ impl BlockDevice for Asif {
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;
-        self.resize(len)
+        self.resize(len, len..len)
     }
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {

@@ -1,9 +1,9 @@
 //! Growing and shrinking: the number of blocks in the header changes; tables reach further than any disk.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use zerocopy::IntoBytes;
-
+use super::chunks::Piece;
 use super::layout::{DiskChunk, Entry};
 use super::mask::State;
 use super::{Asif, LAYER, blocks_of};
@@ -11,8 +11,9 @@ use crate::device::Leave;
 use crate::{Error, Kind, Result};
 
 impl Asif {
-    /// Gives the disk `len` bytes. The caller lets one in at a time.
-    pub(super) fn resize(&self, len: u64) -> Result<()> {
+    /// Gives the disk `len` bytes; new ones in `hidden` state zeros, the others are holes. The caller lets one in at a
+    /// time.
+    pub(super) fn resize(&self, len: u64, hidden: Range<u64>) -> Result<()> {
         let blocks = blocks_of(self.geometry.block, len)?;
         let now = self.len.load(Ordering::SeqCst);
         if len == now {
@@ -24,7 +25,7 @@ impl Asif {
             return Err(Error::new(Kind::Limit, LAYER, limit));
         }
         self.begin_locked()?;
-        let resized = if len < now { self.shrink(len, now, blocks) } else { self.grow(len, now, blocks) };
+        let resized = if len < now { self.shrink(len, now, blocks) } else { self.grow(now..len, blocks, hidden) };
         self.failed.note(resized)
     }
 
@@ -44,22 +45,39 @@ impl Asif {
         self.commit(Vec::new())
     }
 
-    /// What the file holds past the end of the disk would come back: it goes first, durably.
-    fn grow(&self, len: u64, now: u64, blocks: u64) -> Result<()> {
-        self.clear(now, len)?;
+    /// What the file holds past the end of the disk would come back: it goes first, durably. So do the zeros that hide
+    /// what is below.
+    fn grow(&self, new: Range<u64>, blocks: u64, hidden: Range<u64>) -> Result<()> {
+        self.clear(new.start, new.end)?;
+        self.hide(hidden.start.max(new.start)..hidden.end.min(new.end))?;
         self.commit(Vec::new())?;
         self.write_size(blocks)?;
-        self.len.store(len, Ordering::SeqCst);
+        self.len.store(new.end, Ordering::SeqCst);
         Ok(())
     }
 
     fn write_size(&self, blocks: u64) -> Result<()> {
-        let mut head = self.head();
-        let mut raw = head.raw.clone();
-        raw.sector_count = blocks.into();
-        self.file.write_at(0, raw.as_bytes())?;
-        self.file.flush()?;
-        head.raw = raw;
+        self.change_header(|raw| raw.sector_count = blocks.into())
+    }
+
+    /// Lets the bytes of `range`, past the end of the disk and cleared, state zeros; whole blocks at its beginning, whole
+    /// chunks at its end.
+    fn hide(&self, range: Range<u64>) -> Result<()> {
+        let (bytes, mut at) = (self.geometry.chunk_bytes(), range.start);
+        while at < range.end {
+            let chunk = self.geometry.chunk_at(at);
+            let alone = self.units.exclusive(chunk.0);
+            if at.is_multiple_of(bytes) {
+                self.tables.set(chunk, Entry::Unmapped, None, &self.space)?;
+            } else {
+                self.hide_blocks(&Piece { chunk, within: at % bytes..bytes })?;
+            }
+            drop(alone);
+            at = self.geometry.start(DiskChunk(chunk.0 + 1));
+            if self.tables.is_full_of_changes() {
+                self.commit(Vec::new())?;
+            }
+        }
         Ok(())
     }
 

@@ -62,7 +62,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
 
 /// Formats that stand side by side in a folder and do not know each other.
 const FORMATS: [(&str, &[&str]); 3] = [
-    ("container", &["raw", "sparsebundle", "sparseimage", "asif", "udif"]),
+    ("container", &["raw", "sparsebundle", "sparseimage", "asif", "udif", "stack"]),
     ("fs", &["hfsplus", "apfs"]),
     ("partition", &["gpt", "apm", "mbr"]),
 ];

@@ -1,0 +1,47 @@
+//! An image as a layer of a stack.
+
+use std::ops::Range;
+
+use uuid::Uuid;
+
+use super::{Asif, LAYER};
+use crate::container::overlay::Overlay;
+use crate::{Error, Kind, Result};
+
+impl Overlay for Asif {
+    fn grain(&self) -> u64 {
+        u64::from(self.geometry.block)
+    }
+
+    fn set_len_hiding(&self, len: u64, hidden: Range<u64>) -> Result<()> {
+        self.check_changeable()?;
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.resize(len, hidden)
+    }
+}
+
+impl Asif {
+    /// Lets the changes of this session begin now, under a UUID that the caller has chosen and written down: durable
+    /// when this returns. A cache keeps the UUID it has.
+    pub fn begin_as(&self, uuid: Uuid) -> Result<()> {
+        self.check_changeable()?;
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.begin_locked_as(uuid)?;
+        if self.layer.is_cache || self.uuid() == uuid {
+            return Ok(());
+        }
+        self.change_header(|raw| raw.uuid = uuid.into_bytes())
+    }
+
+    /// Makes it a layer of another image, the one with this UUID; durable when this returns. Its own UUID becomes another,
+    /// unless it has changed already.
+    pub fn set_parent(&self, parent: Uuid) -> Result<()> {
+        self.check_changeable()?;
+        if self.layer.is_cache || !self.layer.is_overlaid {
+            return Err(Error::new(Kind::Invalid, LAYER, "is no overlay, which alone can be laid over another image"));
+        }
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.begin_locked()?;
+        self.change_header(|raw| raw.parent_uuid = parent.into_bytes())
+    }
+}

@@ -1,0 +1,77 @@
+//! The layer that keeps what was read from below it.
+
+use std::sync::OnceLock;
+
+use super::Stack;
+use crate::device::{Access, BlockDevice};
+use crate::{Error, Result};
+
+/// The cache of a stack, and whether it takes more.
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// Its number from the base, which is 0.
+    pub(super) level: usize,
+    is_filled: bool,
+    problem: OnceLock<Error>,
+}
+
+impl Cache {
+    /// The layer of this number is a cache. Read-only changes nothing, also here.
+    pub(super) fn new(level: usize, access: Access) -> Self {
+        Self { level, is_filled: access == Access::ReadWrite, problem: OnceLock::new() }
+    }
+
+    /// Whether data of `level`, as seen from the layer `from`, are to be kept.
+    pub(super) fn is_asked(&self, level: usize, from: usize) -> bool {
+        level < self.level && from >= self.level && self.is_filled && self.problem.get().is_none()
+    }
+
+    pub(super) fn problem(&self) -> Option<&Error> {
+        self.problem.get()
+    }
+
+    /// A cache that takes no more is no reason to stop reading: whoever wants to know asks for the problem.
+    fn note(&self, result: Result<()>) {
+        if let Err(error) = result {
+            let _first = self.problem.set(error);
+        }
+    }
+
+    pub(super) fn flush(&self, device: &dyn BlockDevice) {
+        if self.is_filled && self.problem.get().is_none() {
+            self.note(device.flush());
+        }
+    }
+}
+
+impl Stack {
+    /// Reads data that show through the cache, and lets it have the blocks that they are in. Nothing below ever changes,
+    /// so two readers of one block store the same bytes.
+    pub(super) fn read_through(&self, cache: &Cache, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let Some(layer) = cache.level.checked_sub(1).and_then(|index| self.layers.get(index)) else { return Ok(()) };
+        let (grain, below) = (layer.grain(), cache.level - 1);
+        let keep = |at: u64, bytes: &[u8]| {
+            if cache.problem().is_none() {
+                cache.note(layer.write_at(at, bytes));
+            }
+        };
+        let pieces = super::write::Pieces::of(offset..offset + buf.len() as u64, grain);
+        let mut rest = buf;
+        for (range, is_whole) in pieces {
+            let (part, tail) = rest.split_at_mut((range.end - range.start) as usize);
+            if is_whole {
+                self.read(below, range.start, part)?;
+                keep(range.start, part);
+            } else {
+                let start = range.start / grain * grain;
+                let mut block = vec![0; grain as usize];
+                self.read(below, start, &mut block)?;
+                let at = (range.start - start) as usize;
+                part.copy_from_slice(&block[at..at + part.len()]);
+                keep(start, &block);
+            }
+            rest = tail;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! Changes of the topmost layer. It has whole blocks, so what is written of a block that it does not have is filled up with
+//! what shows there; all else goes straight to it, and nothing is copied.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use super::Stack;
+use crate::Result;
+use crate::device::{ExtentKind, Leave, is_zero};
+
+/// Bytes discarded at a time: a layer keeps what changes in memory until it has the chance to write it.
+const STRETCH: u64 = 64 << 30;
+
+/// A range cut at the borders of blocks: a part of the first block, whole ones, a part of the last. Those that are empty
+/// are left out.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    rest: Range<u64>,
+    grain: u64,
+}
+
+impl Pieces {
+    pub(super) fn of(range: Range<u64>, grain: u64) -> Self {
+        Self { rest: range, grain }
+    }
+}
+
+impl Iterator for Pieces {
+    /// The piece, and whether it is whole blocks.
+    type Item = (Range<u64>, bool);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Range { start, end } = self.rest;
+        if start >= end {
+            return None;
+        }
+        let (block, last) = (start - start % self.grain, end - end % self.grain);
+        let is_whole = block == start && last > start;
+        let until = if is_whole { last } else { end.min(block + self.grain) };
+        self.rest.start = until;
+        Some((start..until, is_whole))
+    }
+}
+
+impl Stack {
+    pub(super) fn write(&self, range: Range<u64>, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        for (piece, is_whole) in Pieces::of(range, self.top().grain()) {
+            let (part, tail) = rest.split_at((piece.end - piece.start) as usize);
+            if is_whole || self.has(&piece)? {
+                self.top().write_at(piece.start, part)?;
+            } else {
+                self.write_padded(&piece, part)?;
+            }
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Whether the topmost layer has the block that `part` lies in. Once it has, it keeps it.
+    fn has(&self, part: &Range<u64>) -> Result<bool> {
+        Ok(self.top().extent_at(part.clone())?.kind != ExtentKind::Hole)
+    }
+
+    /// Writes a part of a block that the topmost layer did not have a moment ago.
+    fn write_padded(&self, part: &Range<u64>, bytes: &[u8]) -> Result<()> {
+        let (top, grain) = (self.top(), self.top().grain());
+        let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.padding.exclusive(part.start / grain);
+        if self.has(part)? {
+            return top.write_at(part.start, bytes);
+        }
+        let start = part.start / grain * grain;
+        let mut block = vec![0; grain as usize];
+        self.read(self.top_level() - 1, start, &mut block)?;
+        let at = (part.start - start) as usize;
+        block[at..at + bytes.len()].copy_from_slice(bytes);
+        top.write_at(start, &block)
+    }
+
+    /// Lets `range` read as zeros. Where it does already, because nothing shows there, nothing is done.
+    pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
+        for (piece, is_whole) in Pieces::of(range, self.top().grain()) {
+            if is_whole {
+                self.zero_blocks(piece)?;
+            } else if self.has(&piece)? {
+                self.top().discard(piece, Leave::Zeros)?;
+            } else {
+                self.zero_padded(&piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a part of a block be zeros that the topmost layer did not have a moment ago.
+    fn zero_padded(&self, part: &Range<u64>) -> Result<()> {
+        let (top, grain) = (self.top(), self.top().grain());
+        let _same_len = self.resizing.read().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.padding.exclusive(part.start / grain);
+        if self.has(part)? {
+            return top.discard(part.clone(), Leave::Zeros);
+        }
+        let start = part.start / grain * grain;
+        let mut block = vec![0; grain as usize];
+        self.read(self.top_level() - 1, start, &mut block)?;
+        let zeros = &mut block[(part.start - start) as usize..(part.end - start) as usize];
+        if is_zero(zeros) {
+            return Ok(());
+        }
+        zeros.fill(0);
+        top.write_at(start, &block)
+    }
+
+    /// Lets whole blocks of the topmost layer be zeros. Chunks that hold something, or hide something, are discarded as
+    /// wholes as far as the range allows: then they take no room.
+    fn zero_blocks(&self, range: Range<u64>) -> Result<()> {
+        let top = self.top();
+        let unit = top.info().discard.max(1);
+        let mut at = range.start;
+        while at < range.end {
+            let run = self.locate(self.top_level(), at..range.end)?;
+            if run.kind != ExtentKind::Data {
+                at = run.end;
+                continue;
+            }
+            let start = (at / unit * unit).max(range.start);
+            let end = run.end.checked_next_multiple_of(unit).unwrap_or(range.end).min(range.end).min(start + STRETCH);
+            top.discard(start..end, Leave::Zeros)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Gives the topmost layer another length. Where it grows over data, these are hidden.
+    pub(super) fn resize(&self, len: u64) -> Result<()> {
+        let _alone = self.resizing.write().unwrap_or_else(PoisonError::into_inner);
+        let now = self.top().info().len;
+        let hidden = now..self.end_of_data_below(now..len)?;
+        self.top().set_len_hiding(len, hidden)
+    }
+
+    /// Where in `range` the last data end that show from below the topmost layer; its start if there are none.
+    fn end_of_data_below(&self, range: Range<u64>) -> Result<u64> {
+        let (mut at, mut end) = (range.start, range.start);
+        while at < range.end {
+            let run = self.locate(self.top_level() - 1, at..range.end)?;
+            if run.kind == ExtentKind::Data {
+                end = run.end;
+            }
+            at = run.end;
+        }
+        Ok(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_at_blocks() {
+        let pieces = |range: Range<u64>| Pieces::of(range, 512).collect::<Vec<_>>();
+        assert_eq!(pieces(0..0), []);
+        assert_eq!(pieces(512..2048), [(512..2048, true)]);
+        assert_eq!(pieces(5..9), [(5..9, false)]);
+        assert_eq!(pieces(512..600), [(512..600, false)]);
+        assert_eq!(pieces(600..1024), [(600..1024, false)]);
+        assert_eq!(pieces(500..1600), [(500..512, false), (512..1536, true), (1536..1600, false)]);
+        assert_eq!(pieces(500..600), [(500..512, false), (512..600, false)]);
+    }
+}
