@@ -369,7 +369,8 @@ fn what_makes_no_stack_is_refused() {
     assert_eq!(refused(vec![]).kind(), Kind::Invalid);
     assert!(refused(vec![cache(MIB, 512), cache(MIB, 512)]).to_string().contains("2 caches"));
     assert!(refused(vec![cache(2 * MIB, 512)]).to_string().contains("a cache of 2097152 bytes over an image of 1048576"));
-    assert_eq!(refused(many(257).collect()).kind(), Kind::Invalid);
+    let small = (0..257).map(|_| small_image(&MemoryStore::default(), SMALL).unwrap().overlaid());
+    assert_eq!(refused(small.collect()).kind(), Kind::Invalid);
 }
 
 #[test]
