@@ -1,10 +1,11 @@
 //! `encrcdsa` and `cdsaencr`: Apple's encrypted images. What is inside is a complete image of another kind.
 //!
-//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `Sectors` themselves, because only they
+//! [`Device`] lays plain bytes over one encrypted file; in a sparse bundle the bands use `Blocks` themselves, because only they
 //! know what is a gap. Neither form protects against changed cipher text: the format has no integrity check.
 //! Source: docs/formats/encrypted.md.
 
 mod aes;
+mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
 mod device;
@@ -14,6 +15,8 @@ mod keys;
 mod layout;
 mod sectors;
 
+pub(crate) use blocks::{Blank, Blocks, Window};
 pub use device::Device;
 pub use header::{Description, Locked, Protection, Secret};
 pub use keys::{KeyMaterial, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
+pub(crate) use sectors::Sectors;

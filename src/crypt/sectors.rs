@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use rayon::prelude::*;
-
 use super::aes::{Cell, Cipher};
 use super::hmac::HmacKey;
 use super::keys::KeyMaterial;
@@ -11,8 +9,6 @@ use crate::{Error, Kind, Result};
 
 /// Chains that run side by side in the widest back end, and so the blocks of one batch.
 const BATCH: usize = 16;
-/// From this many bytes a request is split over the cores: handing over costs microseconds, encrypting this much tens of them.
-const SPLIT: usize = 256 << 10;
 
 /// Encrypts and decrypts blocks of an image: AES-CBC, the vector of block `n` being the first 16 bytes of HMAC-SHA1 of `n` as 32
 /// bits, big-endian. Source: docs/formats/encrypted.md §3.
@@ -36,44 +32,26 @@ impl Sectors {
     /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of blocks.
     pub(crate) fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
         assert_eq!(plain.len(), cipher.len(), "as much cipher text as plain text");
-        let first = self.check(first, plain.len())?;
-        let batch = self.part(plain.len());
-        let work = |(part, (plain, cipher)): (usize, (&[u8], &mut [u8]))| {
-            let mut number = first.wrapping_add((part * (batch / self.block)) as u32);
-            for (plain, cipher) in plain.chunks(BATCH * self.block).zip(cipher.chunks_mut(BATCH * self.block)) {
-                let mut vectors = [Cell::default(); BATCH];
-                let vectors = &mut vectors[..plain.len() / self.block];
-                self.vectors.vectors(number, vectors);
-                self.cipher.encrypt(vectors, plain, cipher, self.block);
-                number = number.wrapping_add(vectors.len() as u32);
-            }
-        };
-        if plain.len() > batch {
-            plain.par_chunks(batch).zip(cipher.par_chunks_mut(batch)).enumerate().for_each(work);
-        } else {
-            work((0, (plain, cipher)));
+        let mut number = self.check(first, plain.len())?;
+        for (plain, cipher) in plain.chunks(BATCH * self.block).zip(cipher.chunks_mut(BATCH * self.block)) {
+            let mut vectors = [Cell::default(); BATCH];
+            let vectors = &mut vectors[..plain.len() / self.block];
+            self.vectors.vectors(number, vectors);
+            self.cipher.encrypt(vectors, plain, cipher, self.block);
+            number = number.wrapping_add(vectors.len() as u32);
         }
         Ok(())
     }
 
     /// Decrypts the blocks from number `first` on in place. `data` is of whole blocks.
     pub(crate) fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
-        let first = self.check(first, data.len())?;
-        let batch = self.part(data.len());
-        let work = |(part, data): (usize, &mut [u8])| {
-            let mut number = first.wrapping_add((part * (batch / self.block)) as u32);
-            for data in data.chunks_mut(BATCH * self.block) {
-                let mut vectors = [Cell::default(); BATCH];
-                let vectors = &mut vectors[..data.len() / self.block];
-                self.vectors.vectors(number, vectors);
-                self.cipher.decrypt(vectors, data, self.block);
-                number = number.wrapping_add(vectors.len() as u32);
-            }
-        };
-        if data.len() > batch {
-            data.par_chunks_mut(batch).enumerate().for_each(work);
-        } else {
-            work((0, data));
+        let mut number = self.check(first, data.len())?;
+        for data in data.chunks_mut(BATCH * self.block) {
+            let mut vectors = [Cell::default(); BATCH];
+            let vectors = &mut vectors[..data.len() / self.block];
+            self.vectors.vectors(number, vectors);
+            self.cipher.decrypt(vectors, data, self.block);
+            number = number.wrapping_add(vectors.len() as u32);
         }
         Ok(())
     }
@@ -91,15 +69,6 @@ impl Sectors {
             ));
         }
         Ok(first as u32)
-    }
-
-    /// How much one core takes of a request: all of a small one, an equal share of a large one.
-    fn part(&self, length: usize) -> usize {
-        if length < SPLIT {
-            return length.max(self.block);
-        }
-        let share = length.div_ceil(rayon::current_num_threads());
-        share.max(SPLIT / 2).next_multiple_of(BATCH * self.block)
     }
 }
 
@@ -141,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn split_requests_are_the_same_as_whole_ones() {
+    fn many_blocks_at_once_are_the_same_as_one_by_one() {
         for block in [512, 4096] {
             let sectors = Sectors::new(&KeyMaterial::new(&[7; 32], &[9; 20]), block).unwrap();
             let plain: Vec<u8> = (0..3 << 20).map(|n: u32| (n / 3) as u8).collect();

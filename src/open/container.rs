@@ -28,7 +28,18 @@ pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut V
             return Err(Error::unsupported(LAYER, message));
         }
     }
-    let bundle = Arc::new(Bundle::open(store, options.access)?);
+    let bundle = Arc::new(match sparsebundle::encryption(&*store)? {
+        None => Bundle::open(store, options.access)?,
+        Some(header) => {
+            let keys = unlock::keys(&header, options, layers)?;
+            let bundle = Bundle::open_encrypted(store, options.access, &header, &keys)?;
+            // A bundle's header does not say how much it encrypts.
+            if let Some(Layer::Crypt(description)) = layers.last_mut() {
+                description.data_size = bundle.info().len;
+            }
+            bundle
+        }
+    });
     layers.push(Layer::Bundle(bundle.clone()));
     Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
 }

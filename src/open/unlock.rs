@@ -1,10 +1,11 @@
-//! Encryption around an image file: the first layer that is looked for, and laid off with a passphrase from outside.
+//! Encryption around an image file or within a bundle: the first layer that is looked for, and laid off with a passphrase from
+//! outside.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{Layer, OpenOptions};
-use crate::crypt::{Description, Device, Locked, Secret};
+use crate::crypt::{Description, Device, KeyMaterial, Locked, Secret};
 use crate::device::{Access, BlockDevice};
 use crate::{Error, Kind, Result};
 
@@ -31,15 +32,21 @@ pub(super) fn unlock(
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let Some(locked) = Locked::read(&*file)? else { return Ok(file) };
-    let description = locked.describe();
-    layers.push(Layer::Crypt(description.clone()));
-    let keys = locked.unlock(&passphrase(&description, options)?)?;
+    let version = locked.describe().version;
+    let keys = keys(&locked, options, layers)?;
     let plain = Device::new(file, locked, &keys)?;
     if options.access == Access::ReadWrite && plain.info().access == Access::ReadOnly {
-        let message = format!("version {} is only read; a converted copy can be changed", description.version);
+        let message = format!("version {version} is only read; a converted copy can be changed");
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
     Ok(Arc::new(plain))
+}
+
+/// The keys behind a header, whose layer is kept whether or not it opens.
+pub(super) fn keys(locked: &Locked, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<KeyMaterial> {
+    let description = locked.describe();
+    layers.push(Layer::Crypt(description.clone()));
+    locked.unlock(&passphrase(&description, options)?)
 }
 
 fn passphrase(description: &Description, options: &OpenOptions<'_>) -> Result<Secret> {

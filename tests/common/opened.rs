@@ -10,13 +10,14 @@ use bandsaw::open::{self, Image, Keys, OpenOptions};
 use super::corpus;
 
 /// Kinds of image that open, as the manifest calls them.
-pub(crate) const KINDS: [&str; 8] = [
+pub(crate) const KINDS: [&str; 9] = [
     "raw (UDRW)",
     "sparsebundle (UDSB)",
     "sparseimage (UDSP)",
     "ASIF",
     "UDIF",
     "encrypted raw (UDRW)",
+    "encrypted sparsebundle (UDSB)",
     "encrypted sparseimage (UDSP)",
     "encrypted UDIF",
 ];

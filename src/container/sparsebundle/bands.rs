@@ -15,6 +15,7 @@ use super::mapped::Mapped;
 use super::plist::Version;
 use super::slot::{BLOCK, Band, RunKind, Slot, State};
 use super::{BandIndex, LAYER};
+use crate::crypt::Blocks;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result, platform};
@@ -35,6 +36,8 @@ pub(super) struct Bands {
     pub(super) band_size: u64,
     pub(super) version: Version,
     pub(super) access: Access,
+    /// What the files of the bands hold is cipher text.
+    pub(super) cipher: Option<Blocks>,
     pub(super) len: AtomicU64,
     pub(super) cache: Cache,
     pub(super) unflushed: Unflushed,
@@ -52,7 +55,7 @@ pub(super) struct Piece {
 }
 
 impl Bands {
-    pub(super) fn new(store: Arc<dyn Store>, info: super::plist::Info, access: Access) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, info: super::plist::Info, access: Access, cipher: Option<Blocks>) -> Self {
         let limit = platform::raise_file_limit(OPEN_BANDS + OTHER_FILES);
         let most = limit.saturating_sub(OTHER_FILES).min(OPEN_BANDS) as usize;
         Self {
@@ -60,6 +63,7 @@ impl Bands {
             band_size: info.band_size,
             version: info.version,
             access,
+            cipher,
             len: AtomicU64::new(info.size),
             cache: Cache::new(most),
             unflushed: Unflushed::default(),
@@ -71,7 +75,7 @@ impl Bands {
     }
 
     pub(super) fn info(&self) -> Info {
-        Info { len: self.len(), block: 512, write: 1, discard: BLOCK, access: self.access }
+        Info { len: self.len(), block: 512, write: self.grain() as u32, discard: BLOCK.max(self.grain()), access: self.access }
     }
 
     /// How many bands a disk of `len` bytes has.
@@ -122,7 +126,7 @@ impl Bands {
                 let run = state.locate(&(at..piece.within.end));
                 let out = &mut buf[done..done + run.len as usize];
                 match (run.kind, &*state) {
-                    (RunKind::File, State::Stored(band)) => band.file.read_at(at, out)?,
+                    (RunKind::File, State::Stored(band)) => self.read_stored(slot.index, band, at, out)?,
                     _ => out.fill(0),
                 }
                 at += run.len;
@@ -159,13 +163,17 @@ impl Bands {
                 && piece.within.end <= band.len
                 && band.mapped.is_none()
             {
-                let written = band.file.write_at(piece.within.start, bytes);
+                let written = self.write_stored(slot.index, band, piece.within.start, bytes);
                 band.fill(piece.within.end);
                 self.changed(&slot);
                 return written;
             }
             drop(state);
-            self.make_room(&slot, piece)?;
+            if self.cipher.is_none() {
+                self.make_room(&slot, piece)?;
+            } else if self.write_past_end(&slot, piece, bytes)? {
+                return Ok(());
+            }
         }
     }
 
@@ -198,6 +206,18 @@ impl Bands {
     }
 
     fn create(&self, index: BandIndex, needed: u64) -> Result<Band> {
+        let file = self.create_file(index)?;
+        let len = self.grown(index, 0, needed);
+        if let Err(error) = file.set_len(len, Leave::Zeros) {
+            // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
+            let _ = self.store.remove(&index.name());
+            return Err(error);
+        }
+        Ok(Band::new(file, len, needed, None))
+    }
+
+    /// Makes the file of a band, which must not exist.
+    pub(super) fn create_file(&self, index: BandIndex) -> Result<Arc<dyn BlockDevice>> {
         if self.version == Version::Two && self.store.remove(&index.mapped_name())? {
             // Of a band that is long gone: it would hide what is written now.
             self.sync_names_now()?;
@@ -207,13 +227,7 @@ impl Bands {
             return Err(Error::new(Kind::Conflict, LAYER, "was made by somebody else while the bundle was open").named(name));
         };
         self.names_changed();
-        let len = self.grown(index, 0, needed);
-        if let Err(error) = file.set_len(len, Leave::Zeros) {
-            // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
-            let _ = self.store.remove(&name);
-            return Err(error);
-        }
-        Ok(Band::new(file, len, needed, None))
+        Ok(file)
     }
 
     pub(super) fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
@@ -226,6 +240,8 @@ impl Bands {
         self.check_not_cut(&piece)?;
         let run = state.locate(&piece.within);
         match (run.kind, &*state) {
+            // Cipher text has no holes.
+            (RunKind::File, _) if self.cipher.is_some() => Ok(Extent { kind: ExtentKind::Data, len: run.len }),
             (RunKind::File, State::Stored(band)) => band.file.extent_at(piece.within.start..piece.within.start + run.len),
             (RunKind::Unmapped, _) => Ok(Extent { kind: ExtentKind::Zero, len: run.len }),
             _ => Ok(Extent { kind: ExtentKind::Hole, len: run.len }),
@@ -239,7 +255,7 @@ impl Bands {
         let state = self.opened(&slot)?;
         self.check_not_cut(&piece)?;
         let run = state.locate(&piece.within);
-        let (RunKind::File, State::Stored(band)) = (run.kind, &*state) else { return Ok(None) };
+        let (RunKind::File, State::Stored(band), None) = (run.kind, &*state, &self.cipher) else { return Ok(None) };
         let lent = band.file.lend(piece.within.start..piece.within.start + run.len)?;
         // A slot in use is not forgotten, so that whoever cuts the band does it through the file that knows of the loan.
         Ok(lent.map(|lent| lent.holding(slot.clone())))
@@ -276,10 +292,7 @@ impl Bands {
             return Ok(());
         };
         let len = file.info().len;
-        if len > self.band_size {
-            let message = format!("expected at most {} bytes, the band size, found {len}", self.band_size);
-            return Err(Error::new(Kind::Corrupt, LAYER, message).named(name));
-        }
+        self.check_stored(len).map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
         let mapped = match self.version {
             Version::One => None,
             Version::Two => Mapped::load(&*self.store, index, self.band_size)?,

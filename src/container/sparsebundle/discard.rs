@@ -29,7 +29,7 @@ impl Bands {
             }
             let whole = range.start == 0 && range.end == band.stored();
             if !whole && band.mapped.is_none() {
-                let done = band.file.discard(range, leave);
+                let done = self.discard_stored(slot.index, band, range, leave);
                 self.changed(&slot);
                 return done;
             }
@@ -49,7 +49,7 @@ impl Bands {
             return Ok(());
         }
         self.settle(slot.index, band)?;
-        let done = band.file.discard(piece.within.start..end, leave);
+        let done = self.discard_stored(slot.index, band, piece.within.start..end, leave);
         self.changed(&slot);
         done
     }
@@ -77,7 +77,7 @@ impl Bands {
             let (unmapped, len) = mapped.run_at(at);
             let end = at.saturating_add(len).min(band.len);
             if unmapped {
-                band.file.discard(at..end, Leave::Zeros)?;
+                self.discard_stored(index, band, at..end, Leave::Zeros)?;
             }
             at = end;
         }

@@ -4,11 +4,13 @@
 //! Info.plist, Info.bckup   plist.rs     size of the disk and of a band
 //! bands/<hex>              bands.rs     where bytes are; one slot.rs for each band met, kept by cache.rs
 //! mapped/<hex>             mapped.rs    version 2: blocks that do not count
-//! lock, token              here         locked while the bundle is open
+//! token                    token.rs     empty, or how the bundle is encrypted; cipher.rs reads and writes bands then
+//! lock                     here         locked while the bundle is open, as token is
 //! ```
 
 mod bands;
 mod cache;
+mod cipher;
 mod discard;
 mod flush;
 mod mapped;
@@ -16,18 +18,22 @@ mod plist;
 mod resize;
 mod slot;
 mod survey;
+mod token;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::{SECTOR, check_len};
+use crate::crypt::{Blocks, KeyMaterial, Locked, Protection};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 use bands::Bands;
+use token::Unlocked;
 
 pub use plist::Version;
 pub use survey::Survey;
+pub use token::encryption;
 
 const LAYER: &str = "sparse bundle";
 
@@ -83,6 +89,15 @@ impl Bundle {
     ///
     /// It is durable when this returns, and not before its last step does it look like a bundle.
     pub fn create(store: Arc<dyn Store>, options: &CreateOptions) -> Result<Self> {
+        Self::make(store, options, None)
+    }
+
+    /// The same with fresh keys that `protection` guards: what is written to the bands is encrypted.
+    pub fn create_encrypted(store: Arc<dyn Store>, options: &CreateOptions, protection: &Protection) -> Result<Self> {
+        Self::make(store, options, Some(protection))
+    }
+
+    fn make(store: Arc<dyn Store>, options: &CreateOptions, protection: Option<&Protection>) -> Result<Self> {
         let info = plist::Info {
             size: options.len,
             band_size: options.band_size.unwrap_or_else(|| default_band_size(options.len)),
@@ -90,6 +105,10 @@ impl Bundle {
         };
         check_len(LAYER, info.size)?;
         check_band_size(info.band_size)?;
+        if let Some(protection) = protection {
+            Blocks::check_size(LAYER, info.size, protection.block)?;
+            check_cipher_block(info.band_size, protection.block)?;
+        }
         for name in [plist::INFO, plist::BACKUP] {
             if store.stat(name)?.is_some() {
                 return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name));
@@ -101,29 +120,45 @@ impl Bundle {
         store.remove(&first)?;
         store.open(TOKEN, Open::Create)?;
         let locks = lock(&*store, Access::ReadWrite)?;
+        let cipher = protection.map(|protection| token::create(&*store, protection)).transpose()?;
         let xml = info.to_xml();
         for name in [plist::BACKUP, plist::INFO] {
             store.sync()?;
             store.put(name, xml.as_bytes(), Put::Replace)?;
         }
         store.sync()?;
-        Ok(Self::new(store, info, Access::ReadWrite, warnings_of_size(&info), locks))
+        Ok(Self::new(Bands::new(store, info, Access::ReadWrite, cipher), warnings_of_size(&info), locks))
     }
 
     /// Opens the bundle in `store`. Read-only opens change nothing; others make `lock` and `token` if missing.
+    /// [`Kind::WrongKey`] if it is encrypted.
     pub fn open(store: Arc<dyn Store>, access: Access) -> Result<Self> {
+        Self::unlock(store, access, None)
+    }
+
+    /// Opens the encrypted bundle in `store` with the keys that `header`, its [`encryption`], unlocked to. A bundle encrypted
+    /// by version 1 opens read-only.
+    pub fn open_encrypted(store: Arc<dyn Store>, access: Access, header: &Locked, keys: &KeyMaterial) -> Result<Self> {
+        Self::unlock(store, access, Some(&Unlocked { header, keys }))
+    }
+
+    fn unlock(store: Arc<dyn Store>, access: Access, unlocked: Option<&Unlocked<'_>>) -> Result<Self> {
         // Refused before a lock is made in something that is no bundle of ours.
         read_info(&*store)?;
-        let token = check_token(&*store)?;
+        token::check(&*store, unlocked, access)?;
         let locks = lock(&*store, access)?;
         // Read again: whoever had the lock may have changed it.
         let (info, mut warnings) = read_info(&*store)?;
-        warnings.extend(token);
-        Ok(Self::new(store, info, access, warnings, locks))
+        warnings.extend(token::check(&*store, unlocked, access)?);
+        let cipher = unlocked.map(Unlocked::blocks).transpose()?;
+        if let Some(cipher) = &cipher {
+            check_cipher_block(info.band_size, cipher.block() as u32).map_err(|error| error.named(plist::INFO))?;
+        }
+        Ok(Self::new(Bands::new(store, info, access, cipher), warnings, locks))
     }
 
-    fn new(store: Arc<dyn Store>, info: plist::Info, access: Access, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
-        Self { bands: Bands::new(store, info, access), warnings, resizing: Mutex::new(()), _locks: locks }
+    fn new(bands: Bands, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
+        Self { bands, warnings, resizing: Mutex::new(()), _locks: locks }
     }
 
     /// Bytes of a band.
@@ -158,6 +193,15 @@ fn check_band_size(size: u64) -> Result<()> {
         return Ok(());
     }
     let message = format!("expected a band size of whole 512-byte sectors from {least} to {most} bytes, found {size}");
+    Err(Error::new(Kind::Invalid, LAYER, message))
+}
+
+/// Bands of cipher text are whole cipher blocks.
+fn check_cipher_block(band_size: u64, block: u32) -> Result<()> {
+    if band_size.is_multiple_of(u64::from(block)) {
+        return Ok(());
+    }
+    let message = format!("expected a band size of whole cipher blocks of {block} bytes, found {band_size}");
     Err(Error::new(Kind::Invalid, LAYER, message))
 }
 
@@ -201,22 +245,6 @@ fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unrea
     }
     let bytes = file.read_vec(0, len as usize).map_err(unreadable)?;
     plist::Info::parse(&bytes, name)
-}
-
-/// Refuses an encrypted bundle; returns a warning if `token` holds what is no header.
-fn check_token(store: &dyn Store) -> Result<Option<String>> {
-    let Some(token) = store.open(TOKEN, Open::Read)? else { return Ok(None) };
-    let len = token.info().len;
-    if len == 0 {
-        return Ok(None);
-    }
-    let starts = len >= 8 && token.read_array::<8>(0)? == *b"encrcdsa";
-    let ends = len >= 8 && token.read_array::<8>(len - 8)? == *b"cdsaencr";
-    if starts || ends {
-        let message = "holds an encryption header: the bundle is encrypted, which this version does not read yet";
-        return Err(Error::unsupported(LAYER, message).named(TOKEN));
-    }
-    Ok(Some(format!("{TOKEN} holds {len} bytes that are no encryption header; they are ignored")))
 }
 
 /// Takes both locks, the newer one first: systems before DiskImages2 know only `token`.

@@ -16,6 +16,7 @@ impl Bundle {
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         self.bands.check_changeable()?;
         check_len(LAYER, len)?;
+        self.bands.cipher.as_ref().map_or(Ok(()), |blocks| blocks.check_len(LAYER, len))?;
         let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.bands.len();
         if len > now {
@@ -89,7 +90,7 @@ impl Bands {
         Ok(())
     }
 
-    /// Cuts the file of a band to `most` bytes, durably. `false`: it was no longer than that.
+    /// Cuts the file of a band to `most` bytes and the cipher block they end in, durably. `false`: it was no longer than that.
     fn cut_band(&self, index: BandIndex, most: u64) -> Result<bool> {
         let slot = self.slot(index)?;
         drop(self.opened(&slot)?);
@@ -98,8 +99,15 @@ impl Bands {
         if band.len <= most {
             return Ok(false);
         }
-        self.settle(index, band)?;
-        band.cut(most)?;
+        let stored = most.next_multiple_of(self.grain());
+        let longer = band.len > stored;
+        if longer {
+            self.settle(index, band)?;
+            band.cut(stored)?;
+        }
+        if !self.clear_beyond(index, band, most)? && !longer {
+            return Ok(false);
+        }
         band.file.flush().map_err(|error| self.lose(error))?;
         Ok(true)
     }

@@ -84,12 +84,11 @@ impl Bundle {
         survey.bands += 1;
         survey.len = survey.len.saturating_add(meta.len);
         survey.allocated = survey.allocated.saturating_add(meta.allocated);
-        let (count, most) = (self.bands.count(disk), self.bands.most(index, disk));
+        let (count, most) = (self.bands.count(disk), self.bands.most_stored(index, disk));
         if index.0 >= count {
             survey.found(entry.name, format!("expected no band past the end of the disk, which has {count}"));
-        } else if meta.len > self.bands.band_size {
-            survey
-                .found(entry.name, format!("expected at most {} bytes, the band size, found {}", self.bands.band_size, meta.len));
+        } else if let Err(message) = self.bands.check_stored(meta.len) {
+            survey.found(entry.name, message);
         } else if meta.len > most {
             survey.found(entry.name, format!("expected at most {most} bytes up to the end of the disk, found {}", meta.len));
         }

@@ -1,0 +1,139 @@
+//! The bytes of a band's file: as they are, or cipher text. Source: docs/formats/sparsebundle.md §4.
+//!
+//! In an encrypted bundle a missing band and what lies past the end of a band's file are plain zeros; every block inside the
+//! file is cipher text, so a gap has to be filled with encrypted zeros when the file grows. Blocks are numbered over the disk.
+
+use std::ops::Range;
+
+use super::BandIndex;
+use super::bands::{Bands, Piece};
+use super::slot::{BLOCK, Band, Slot, State};
+use crate::Result;
+use crate::crypt::{Blocks, Window};
+use crate::device::{Leave, is_zero};
+
+impl Bands {
+    /// What the file of a band is a whole number of: a cipher block, 1 in a bundle that is not encrypted.
+    pub(super) fn grain(&self) -> u64 {
+        self.cipher.as_ref().map_or(1, Blocks::block)
+    }
+
+    /// How long the file of a band may be on a disk of `len` bytes: the last cipher block may reach past the end.
+    pub(super) fn most_stored(&self, index: BandIndex, len: u64) -> u64 {
+        self.most(index, len).next_multiple_of(self.grain())
+    }
+
+    /// Refuses the length of a band's file that cannot be one.
+    pub(super) fn check_stored(&self, len: u64) -> Result<(), String> {
+        if len > self.band_size {
+            return Err(format!("expected at most {} bytes, the band size, found {len}", self.band_size));
+        }
+        if !len.is_multiple_of(self.grain()) {
+            return Err(format!("expected whole cipher blocks of {} bytes, found {len} bytes", self.grain()));
+        }
+        Ok(())
+    }
+
+    /// Reads bytes at `at` of the band, which are in its file.
+    pub(super) fn read_stored(&self, index: BandIndex, band: &Band, at: u64, out: &mut [u8]) -> Result<()> {
+        match &self.cipher {
+            None => band.file.read_at(at, out),
+            Some(blocks) => blocks.read(self.window(index, band), self.start(index) + at, out),
+        }
+    }
+
+    /// Writes bytes at `at` of the band, where its file has room.
+    pub(super) fn write_stored(&self, index: BandIndex, band: &Band, at: u64, bytes: &[u8]) -> Result<()> {
+        match &self.cipher {
+            None => band.file.write_at(at, bytes),
+            Some(blocks) => blocks.write(self.window(index, band), self.start(index) + at, bytes),
+        }
+    }
+
+    /// Discards a part of the band's file: whole cipher blocks are punched, zeros are encrypted.
+    pub(super) fn discard_stored(&self, index: BandIndex, band: &Band, within: Range<u64>, leave: Leave) -> Result<()> {
+        let Some(blocks) = &self.cipher else { return band.file.discard(within, leave) };
+        let start = self.start(index);
+        match leave {
+            Leave::Zeros => blocks.write_zeros(self.window(index, band), start + within.start..start + within.end),
+            Leave::Any => {
+                let whole = within.start.next_multiple_of(blocks.block())..within.end / blocks.block() * blocks.block();
+                if whole.start < whole.end { band.file.discard(whole, Leave::Any) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Grows the file of a band for `piece` and writes it, gaps filled, in one step while the band is locked. `false`: there
+    /// is room by now, or somebody has to look again.
+    pub(super) fn write_past_end(&self, slot: &Slot, piece: &Piece, bytes: &[u8]) -> Result<bool> {
+        let mut state = slot.exclusive();
+        self.check_not_cut(piece)?;
+        if matches!(*state, State::Missing) {
+            let band = Band::new(self.create_file(slot.index)?, 0, 0, None);
+            let done = self.grow_and_write(slot.index, &band, piece, bytes);
+            if let Ok(len) = done {
+                *state = State::Stored(Band::new(band.file, len, len, None));
+            } else {
+                // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
+                let _ = self.store.remove(&slot.index.name());
+            }
+            self.changed(slot);
+            return done.map(|_| true);
+        }
+        let State::Stored(band) = &mut *state else { return Ok(false) };
+        self.settle(slot.index, band)?;
+        if piece.within.end <= band.len {
+            return Ok(false);
+        }
+        let done = self.grow_and_write(slot.index, band, piece, bytes);
+        if let Ok(len) = done {
+            band.len = len;
+            band.fill(len);
+        } else {
+            // What stays of it is not read: the band ends where it did.
+            let _ = band.file.set_len(band.len, Leave::Any);
+        }
+        self.changed(slot);
+        done.map(|_| true)
+    }
+
+    /// The new length of the file. `band` still has the old one.
+    fn grow_and_write(&self, index: BandIndex, band: &Band, piece: &Piece, bytes: &[u8]) -> Result<u64> {
+        let Some(blocks) = &self.cipher else { return Ok(band.len) };
+        let (within, block) = (&piece.within, blocks.block());
+        let len = within.end.next_multiple_of(block.max(BLOCK)).min(self.most_stored(index, self.len()));
+        band.file.set_len(len, Leave::Zeros)?;
+        // Around the blocks of the piece: what these hold beside it is zeros already, by the rule for blank blocks.
+        let (start, window) = (self.start(index), self.window(index, band));
+        let written = (within.start / block * block).max(band.len)..within.end.next_multiple_of(block);
+        blocks.write_zeros(window, start + band.len..start + written.start)?;
+        blocks.write(window, start + within.start, bytes)?;
+        blocks.write_zeros(window, start + written.end..start + len)?;
+        Ok(len)
+    }
+
+    /// Makes what the last cipher block holds past the end of the disk zeros, for a growth to show. `false`: it is.
+    pub(super) fn clear_beyond(&self, index: BandIndex, band: &Band, most: u64) -> Result<bool> {
+        let Some(blocks) = &self.cipher else { return Ok(false) };
+        let end = most.next_multiple_of(blocks.block()).min(band.len);
+        if most >= end {
+            return Ok(false);
+        }
+        let mut beyond = vec![0; (end - most) as usize];
+        self.read_stored(index, band, most, &mut beyond)?;
+        if is_zero(&beyond) {
+            return Ok(false);
+        }
+        self.discard_stored(index, band, most..end, Leave::Zeros)?;
+        Ok(true)
+    }
+
+    /// Where the band begins on the disk.
+    fn start(&self, index: BandIndex) -> u64 {
+        index.0 * self.band_size
+    }
+
+    fn window<'a>(&self, index: BandIndex, band: &'a Band) -> Window<'a> {
+        Window { file: &*band.file, at: 0, plain: self.start(index) }
+    }
+}

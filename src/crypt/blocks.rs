@@ -1,0 +1,258 @@
+//! Any bytes of cipher text in a file: whole blocks straight through, parts of one under that block's lock.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::sectors::Sectors;
+use crate::device::units::Units;
+use crate::device::{BlockDevice, is_zero};
+use crate::{Error, Kind, Result};
+
+/// What is encrypted before it is written: as much as the second-level cache holds beside its plain text.
+const PIECE: usize = 256 << 10;
+/// From this many bytes a request is spread over the cores: handing a piece over costs a small part of encrypting it.
+const SPREAD: usize = 2 * PIECE;
+/// The largest cipher block.
+const MOST_BLOCK: usize = 4096;
+/// Zeros that are encrypted at a time: enough for every core.
+const ZEROS: u64 = 4 << 20;
+
+/// The cores, for pieces of large requests alone. Who works here waits for nobody that waits for a piece.
+static POOL: LazyLock<Option<ThreadPool>> =
+    LazyLock::new(|| ThreadPoolBuilder::new().thread_name(|n| format!("crypt {n}")).build().ok());
+/// Large requests under way.
+static LARGE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Cipher text on its way to the file.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a cipher block of nothing but zero bytes is. Encryption makes none in the lifetime of the universe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blank {
+    /// Cipher text like any other: it decrypts to noise.
+    Noise,
+    /// A block that was never written: zeros.
+    Zeros,
+}
+
+/// Reads and writes cipher text as the plain bytes that it hides. Requests that do not overlap are independent.
+pub(crate) struct Blocks {
+    sectors: Sectors,
+    blank: Blank,
+    /// Blocks of which a part is being read or written, by number.
+    parts: Units,
+}
+
+/// Where cipher text stands: the block that begins with the plain byte `plain` begins at byte `at` of `file`.
+#[derive(Clone, Copy)]
+pub(crate) struct Window<'a> {
+    pub(crate) file: &'a dyn BlockDevice,
+    pub(crate) at: u64,
+    pub(crate) plain: u64,
+}
+
+impl Window<'_> {
+    /// The place in the file of the plain byte `offset`.
+    fn place(&self, offset: u64) -> u64 {
+        self.at + (offset - self.plain)
+    }
+}
+
+impl Blocks {
+    pub(crate) fn new(sectors: Sectors, blank: Blank) -> Self {
+        Self { sectors, blank, parts: Units::default() }
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block(&self) -> u64 {
+        self.sectors.block()
+    }
+
+    /// Refuses lengths past the last block that has a number.
+    pub(crate) fn check_len(&self, layer: &'static str, len: u64) -> Result<()> {
+        Self::check_size(layer, len, self.block() as u32)
+    }
+
+    /// The same for an image that is to be, with cipher blocks of `block` bytes.
+    pub(crate) fn check_size(layer: &'static str, len: u64, block: u32) -> Result<()> {
+        let most = u64::from(block) << 32;
+        if len <= most {
+            return Ok(());
+        }
+        let way = match block {
+            0..4096 => "convert it to an image with 4096-byte cipher blocks, which end at 16 TiB",
+            _ => "no larger image can be encrypted",
+        };
+        let message =
+            format!("{len} bytes are more than {most}, where the 32-bit numbers of {block}-byte cipher blocks end; {way}");
+        Err(Error::new(Kind::Limit, layer, message))
+    }
+
+    /// Fills `buf` with the plain bytes at `offset`. The file has every block whole that they lie in.
+    pub(crate) fn read(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let parts = Parts::of(offset, buf.len(), self.block());
+        let (head, rest) = buf.split_at_mut(parts.head);
+        let (whole, tail) = rest.split_at_mut(parts.whole);
+        if !head.is_empty() {
+            self.read_part(window, parts.first, parts.within, head)?;
+        }
+        if !whole.is_empty() {
+            let number = |piece: usize| parts.second + (piece * PIECE) as u64 / self.block();
+            let work = |(piece, buf): (usize, &mut [u8])| self.read_whole(window, number(piece), buf);
+            let large = Large::begin(whole.len());
+            match large.pool {
+                Some(pool) => pool.install(|| whole.par_chunks_mut(PIECE).enumerate().try_for_each(work))?,
+                None => whole.chunks_mut(PIECE).enumerate().try_for_each(work)?,
+            }
+        }
+        if !tail.is_empty() {
+            self.read_part(window, parts.last, 0, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the plain bytes `buf` at `offset`, into blocks that the file has whole. Blocks that are covered are not read.
+    pub(crate) fn write(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
+        let parts = Parts::of(offset, buf.len(), self.block());
+        let (head, rest) = buf.split_at(parts.head);
+        let (whole, tail) = rest.split_at(parts.whole);
+        if !head.is_empty() {
+            self.write_part(window, parts.first, parts.within, head)?;
+        }
+        if !whole.is_empty() {
+            let number = |piece: usize| parts.second + (piece * PIECE) as u64 / self.block();
+            let work = |(piece, buf): (usize, &[u8])| self.write_whole(window, number(piece), buf);
+            let large = Large::begin(whole.len());
+            match large.pool {
+                Some(pool) => pool.install(|| whole.par_chunks(PIECE).enumerate().try_for_each(work))?,
+                None => whole.chunks(PIECE).enumerate().try_for_each(work)?,
+            }
+        }
+        if !tail.is_empty() {
+            self.write_part(window, parts.last, 0, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Zeros as cipher text: what a hole cannot be.
+    pub(crate) fn write_zeros(&self, window: Window<'_>, range: Range<u64>) -> Result<()> {
+        let zeros = vec![0; ZEROS.min(range.end.saturating_sub(range.start)) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            // Up to a boundary, so that all but the first and the last are of whole blocks.
+            let end = (at + 1).next_multiple_of(ZEROS).min(range.end);
+            self.write(window, at, &zeros[..(end - at) as usize])?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Whole blocks, decrypted in the caller's buffer while the cache still holds them.
+    fn read_whole(&self, window: Window<'_>, number: u64, buf: &mut [u8]) -> Result<()> {
+        window.file.read_at(window.place(number * self.block()), buf)?;
+        if self.blank == Blank::Noise {
+            return self.sectors.decrypt(number, buf);
+        }
+        let block = self.block() as usize;
+        // Nearly always empty, and then it costs a look at the first bytes of each block.
+        let blank: Vec<usize> = (0..buf.len()).step_by(block).filter(|&at| is_zero(&buf[at..at + block])).collect();
+        self.sectors.decrypt(number, buf)?;
+        for at in blank {
+            buf[at..at + block].fill(0);
+        }
+        Ok(())
+    }
+
+    fn write_whole(&self, window: Window<'_>, number: u64, buf: &[u8]) -> Result<()> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            if scratch.len() < buf.len() {
+                scratch.resize(buf.len(), 0);
+            }
+            let cipher = &mut scratch[..buf.len()];
+            self.sectors.encrypt(number, buf, cipher)?;
+            window.file.write_at(window.place(number * self.block()), cipher)
+        })
+    }
+
+    fn read_part(&self, window: Window<'_>, number: u64, within: usize, part: &mut [u8]) -> Result<()> {
+        let mut block = [0; MOST_BLOCK];
+        let block = &mut block[..self.block() as usize];
+        let _neighbours = self.parts.shared(number);
+        self.read_whole(window, number, block)?;
+        part.copy_from_slice(&block[within..within + part.len()]);
+        Ok(())
+    }
+
+    fn write_part(&self, window: Window<'_>, number: u64, within: usize, part: &[u8]) -> Result<()> {
+        let mut block = [0; MOST_BLOCK];
+        let block = &mut block[..self.block() as usize];
+        let _alone = self.parts.exclusive(number);
+        self.read_whole(window, number, block)?;
+        block[within..within + part.len()].copy_from_slice(part);
+        self.write_whole(window, number, block)
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("sectors", &self.sectors).field("blank", &self.blank).finish_non_exhaustive()
+    }
+}
+
+/// A large request under way. It has all cores for itself, unless others keep them busy: two requests on two cores are fastest
+/// where they are. Nor has a caller from a pool, whose other work must not begin in the middle of a request.
+struct Large {
+    counted: bool,
+    pool: Option<&'static ThreadPool>,
+}
+
+impl Large {
+    fn begin(length: usize) -> Self {
+        if length < SPREAD || rayon::current_thread_index().is_some() {
+            return Self { counted: false, pool: None };
+        }
+        let under_way = LARGE.fetch_add(1, Ordering::Relaxed) + 1;
+        let pool = POOL.as_ref().filter(|pool| 2 * under_way <= pool.current_num_threads());
+        Self { counted: true, pool }
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        if self.counted {
+            LARGE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A range cut at the borders of blocks: a part of the first, whole ones, a part of the last.
+struct Parts {
+    /// Number of the block that the head lies in, and where within it.
+    first: u64,
+    within: usize,
+    head: usize,
+    /// Number of the first whole block.
+    second: u64,
+    whole: usize,
+    /// Number of the block that the tail begins.
+    last: u64,
+}
+
+impl Parts {
+    fn of(offset: u64, length: usize, block: u64) -> Self {
+        let (first, within, block) = (offset / block, (offset % block) as usize, block as usize);
+        // A request within one block is all head, however it lies.
+        let head = if within == 0 { 0 } else { length.min(block - within) };
+        let whole = (length - head) / block * block;
+        let second = if head == 0 { first } else { first + 1 };
+        Self { first, within, head, second, whole, last: second + (whole / block) as u64 }
+    }
+}
