@@ -5,6 +5,7 @@
 
 mod container;
 mod create;
+mod parts;
 mod place;
 mod unlock;
 mod volume;

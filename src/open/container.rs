@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Found, LAYER, Layer, OpenOptions, unlock};
+use super::{Found, LAYER, Layer, OpenOptions, parts, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -58,6 +58,9 @@ pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec
         Some(format) => format,
         None => recognise(&*file)?,
     };
+    if format.is_udif() {
+        return open_udif(parts::open(path, file, options, layers)?, options.access, layers);
+    }
     open_in(file, format, options.access, layers)
 }
 
@@ -90,7 +93,7 @@ pub(super) fn open_in(file: Arc<dyn BlockDevice>, format: Format, access: Access
         }
         Format::Asif => open_asif(file, access, layers),
         Format::Udro | Format::Udco | Format::Udzo | Format::Udbz | Format::Ulfo | Format::Ulmo => {
-            open_udif(file, access, layers)
+            open_udif(Udif::open(file)?, access, layers)
         }
     }
 }
@@ -122,15 +125,15 @@ fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>
 }
 
 /// The exact kind follows from the chunks, whichever was named.
-fn open_udif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
-    let udif = Arc::new(Udif::open(file)?);
+fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
+    let udif = Arc::new(udif);
     let format = udif.format();
     layers.push(Layer::Udif(udif.clone()));
     if access == Access::ReadWrite {
         let message = format!("is a {} ({format}), a format that cannot be changed; a converted copy can", format.description());
         return Err(Error::new(Kind::ReadOnly, LAYER, message));
     }
-    Ok(Found { format, warnings: Vec::new(), disk: udif })
+    Ok(Found { format, warnings: udif.warnings(), disk: udif })
 }
 
 /// That the name of an image says another format than it has. Contents decide; people go by names.

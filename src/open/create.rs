@@ -1,6 +1,6 @@
 //! New images, which get their name when they are finished and not before.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::place::Place;
@@ -141,12 +141,17 @@ impl FileDraft {
     }
 
     /// Makes the file durable, puts it in its place, and opens it there.
-    pub fn finish(mut self, options: &OpenOptions<'_>) -> Result<Image> {
+    pub fn finish(self, options: &OpenOptions<'_>) -> Result<Image> {
+        open(&self.settle()?, options)
+    }
+
+    /// Makes the file durable and puts it in its place, which is returned: for a file that is no image by itself.
+    pub fn settle(mut self) -> Result<PathBuf> {
         let path = self.place.target().to_owned();
         self.file().flush().map_err(|error| error.in_file(&path))?;
         self.file = None;
         self.place.take().map_err(|error| error.in_file(&path))?;
-        open(&path, options)
+        Ok(path)
     }
 }
 

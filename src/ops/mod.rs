@@ -5,5 +5,6 @@ pub mod create;
 pub mod export;
 mod folders;
 pub mod import;
+pub mod segment;
 mod tar;
 pub mod verify;

@@ -3,6 +3,7 @@
 //! * [`conformance`]: what every device and every store must do, as one call.
 //! * [`fuzz`]: a function for each parser, and inputs to begin with.
 //! * [`mutate`]: copies of good bytes with a few things wrong.
+//! * [`udif`]: compressed images.
 //! * [`walk`]: everything of a volume that can be asked.
 //! * [`model`]: random operations on a device beside a plain vector.
 //! * [`faults`]: devices and stores whose n-th call fails.
@@ -18,6 +19,7 @@ pub mod mutate;
 mod pages;
 pub mod power_cut;
 mod random;
+pub mod udif;
 pub mod walk;
 
 pub use power_cut::PowerCut;

@@ -160,7 +160,7 @@ impl Facts {
             match layer {
                 Layer::File(file) => {
                     let meta = fs::metadata(file.path()).map_err(|error| Error::io("image", "look at", error))?;
-                    self.size_on_disk = Some(meta.blocks() * 512);
+                    self.size_on_disk = Some(self.size_on_disk.unwrap_or_default() + meta.blocks() * 512);
                 }
                 Layer::Crypt(description) => self.encryption = Some(CryptFacts::new(description)),
                 Layer::Raw(raw) => self.add_disk(&**raw),

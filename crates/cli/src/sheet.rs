@@ -87,6 +87,9 @@ impl Sheet<'_> {
         let count = counted(udif.chunks, "chunk", "chunks");
         self.fact("chunks", &format!("{count} of up to {}", exact(udif.longest_chunk)))?;
         self.fact("stored", &format!("{} for {} of the disk", exact(udif.stored), exact(udif.held)))?;
+        if udif.parts > 1 {
+            self.fact("parts", &counted(udif.parts.into(), "file", "files"))?;
+        }
         self.fact("signed", if udif.signed { "yes" } else { "no" })
     }
 

@@ -104,6 +104,38 @@ impl ChecksumRaw {
     }
 }
 
+impl KolyRaw {
+    /// The same trailer behind a list of resources at `list`. What was of the old file alone is gone: a resource fork, a
+    /// code signature.
+    pub(super) fn relisted(&self, list: Range<u64>) -> Self {
+        Self {
+            resource_fork_offset: 0.into(),
+            resource_fork_length: 0.into(),
+            xml_offset: list.start.into(),
+            xml_length: (list.end - list.start).into(),
+            signature_offset: 0.into(),
+            signature_length: 0.into(),
+            ..self.clone()
+        }
+    }
+
+    /// The same trailer for part `segment`, whose file begins with `len` bytes of data that sum to `sum`.
+    pub(super) fn of_part(&self, segment: Segment, len: u64, sum: u32) -> Self {
+        let mut value = [0; 128];
+        value[..4].copy_from_slice(&sum.to_be_bytes());
+        Self {
+            running_data_fork_offset: segment.start.into(),
+            data_fork_offset: 0.into(),
+            data_fork_length: len.into(),
+            segment_number: segment.number.into(),
+            segment_count: segment.count.into(),
+            segment_id: segment.id.into_bytes(),
+            data_checksum: ChecksumRaw { kind: 2.into(), bits: 32.into(), value },
+            ..self.clone()
+        }
+    }
+}
+
 /// What the trailer says, its places checked against the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Koly {

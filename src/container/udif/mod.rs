@@ -2,6 +2,7 @@
 //!
 //! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork that holds the tables.
 //! * [`chunks`]: which chunk holds which bytes of the disk. [`cache`]: chunks lately decoded.
+//! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
 //! * [`list`]: resources written as a property list, [`roman`] the text in them. [`verify`]: the stored sums.
 //!
 //! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
@@ -11,8 +12,10 @@ mod cache;
 mod chunks;
 mod layout;
 mod list;
+mod parts;
 mod resources;
 mod roman;
+mod set;
 mod verify;
 
 use std::ops::Range;
@@ -23,15 +26,18 @@ use rayon::prelude::*;
 
 use self::cache::Cache;
 use self::chunks::{Chunk, ChunkIndex, Chunks};
-use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, MOST_SECTORS, RunKind, Table};
+use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, MOST_SECTORS, RunKind, Table};
+use self::set::Fork;
 use super::{Format, SECTOR};
 use crate::codec::Codec;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent, Slice};
+use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent};
 use crate::{Error, Kind, Result};
 
 pub use layout::{Checksum, Segment};
 pub use list::{bare_list, image_list};
+pub use parts::{Cut, MOST_WRITTEN_PARTS, Parts};
 pub use resources::{Resource, from_list};
+pub use set::{MOST_PARTS, Part, first_path, part_path};
 pub use verify::Verdict;
 
 const LAYER: &str = "udif";
@@ -44,6 +50,8 @@ const WHOLE: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Udif {
     inner: Arc<Inner>,
+    /// The file, or the first of the set.
+    first: Arc<dyn BlockDevice>,
     koly: Koly,
     tables: Vec<Table>,
     resources: Vec<Resource>,
@@ -54,7 +62,7 @@ pub struct Udif {
 /// What decoding ahead needs.
 #[derive(Debug)]
 struct Inner {
-    data: Slice,
+    fork: Fork,
     chunks: Chunks,
     cache: Cache,
     len: u64,
@@ -77,6 +85,11 @@ pub struct Usage {
     pub signed: bool,
 }
 
+/// Which part of a set `file` is, which ends in a trailer.
+pub fn segment(file: &dyn BlockDevice) -> Result<Segment> {
+    Ok(read_trailer(file)?.1.segment)
+}
+
 /// Whether `file` ends like a UDIF image.
 pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
     match file.info().len.checked_sub(KOLY_SIZE) {
@@ -86,26 +99,39 @@ pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
 }
 
 impl Udif {
-    /// Opens the image in `file`, which is only read.
+    /// Opens the image in `file`, which is only read. A part of a set is refused: see [`Udif::open_parts`].
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
-        let len = file.info().len;
-        let at = len
-            .checked_sub(KOLY_SIZE)
-            .ok_or_else(|| Error::corrupt(LAYER, 0, format!("{len} bytes, the trailer has {KOLY_SIZE}")))?;
-        let trailer = file.read_array::<{ KOLY_SIZE as usize }>(at)?;
-        let koly = Koly::parse(zerocopy::transmute_ref!(&trailer), at)?;
+        let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count > 1 {
-            let message =
-                format!("is part {} of an image in {} files, which is not read yet", koly.segment.number, koly.segment.count);
-            return Err(Error::unsupported(LAYER, message));
+            let Segment { number, count, .. } = koly.segment;
+            let message = format!("is part {number} of an image in {count} files, of which all are needed");
+            return Err(Error::new(Kind::Invalid, LAYER, message));
         }
-        let resources = read_resources(&*file, &koly)?;
-        let tables = parse_tables(&resources)?;
-        let data = Slice::new(file, koly.data_fork.clone())?;
-        let chunks = Chunks::new(&tables, koly.data_fork.end - koly.data_fork.start)?;
+        let fork = Fork::whole(file.clone(), &koly)?;
+        Self::new(file, koly, fork)
+    }
+
+    /// Opens the image that lies in these files, all parts of one set in their order. The error about a file that is not
+    /// what its place demands says why and names it.
+    pub fn open_parts(parts: Vec<Part>) -> Result<Self> {
+        let Some(Part { file, name }) = parts.first().cloned() else {
+            return Err(Error::new(Kind::Invalid, LAYER, "a set has at least one part"));
+        };
+        let (_, koly) = read_trailer(&*file)?;
+        if koly.segment.count as usize != parts.len() {
+            let message = format!("has {} parts, of which {} are here", koly.segment.count, parts.len());
+            return Err(Error::new(Kind::Invalid, LAYER, message).in_file(name));
+        }
+        Self::new(file, koly, Fork::joined(parts)?)
+    }
+
+    fn new(first: Arc<dyn BlockDevice>, koly: Koly, fork: Fork) -> Result<Self> {
+        let resources = read_resources(&*first, &koly)?;
+        let tables = parse_tables(&resources, &koly)?;
+        let chunks = Chunks::new(&tables, fork.len())?;
         let len = disk_len(&koly, &chunks)?;
-        let inner = Inner { data, chunks, cache: Cache::new(CACHE), len };
-        Ok(Self { inner: Arc::new(inner), koly, tables, resources, next: AtomicU32::new(0) })
+        let inner = Inner { fork, chunks, cache: Cache::new(CACHE), len };
+        Ok(Self { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0) })
     }
 
     /// The kind, which is written nowhere: it follows from how most of the chunks are compressed.
@@ -153,9 +179,23 @@ impl Udif {
         &self.resources
     }
 
-    /// Which part of a set the file is.
+    /// Which part of a set the file is; the first, where all are open.
     pub fn segment(&self) -> Segment {
         self.koly.segment
+    }
+
+    /// What is odd about it without keeping it from being read.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<_> = self.check_coverage().err().map(|error| error.to_string()).into_iter().collect();
+        if self.verify_tables_sum().agrees() == Some(false) {
+            warnings.push("the sum over the block tables is not what is stored: tables are damaged, or some are missing".into());
+        }
+        warnings
+    }
+
+    /// Where a code signature stands in the file. Nothing here says whether it is right.
+    pub fn signature(&self) -> Option<Range<u64>> {
+        Some(self.koly.signature.clone()).filter(|signature| !signature.is_empty())
     }
 
     /// Reads the part of `chunk` that begins at byte `from` of the disk.
@@ -163,7 +203,7 @@ impl Udif {
         let within = (from - chunk.start) as usize;
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
-            RunKind::Raw => self.inner.data.read_at(chunk.offset + within as u64, out)?,
+            RunKind::Raw => self.inner.fork.read_at(chunk.offset + within as u64, out)?,
             RunKind::Packed(_) => {
                 let plain = self.inner.decoded(index, chunk)?;
                 self.decode_ahead(index);
@@ -226,12 +266,14 @@ impl Inner {
     fn decode(&self, chunk: &Chunk, out: &mut [u8]) -> Result<()> {
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
-            RunKind::Raw => self.data.read_at(chunk.offset, out)?,
+            RunKind::Raw => self.fork.read_at(chunk.offset, out)?,
             RunKind::Packed(codec) => {
-                let packed = self.data.read_vec(chunk.offset, chunk.stored as usize)?;
+                let packed = self.fork.read_vec(chunk.offset, chunk.stored as usize)?;
                 codec.decode(&packed, out).map_err(|error| {
                     let message = format!("the chunk of byte {} of the disk does not decode", chunk.start);
-                    Error::corrupt(LAYER, self.data.start() + chunk.offset, message).caused_by(error)
+                    let (file, at) = self.fork.place(chunk.offset);
+                    let error = Error::corrupt(LAYER, at, message).caused_by(error);
+                    file.into_iter().fold(error, Error::in_file)
                 })?;
             }
         }
@@ -307,8 +349,18 @@ impl BlockDevice for Udif {
             return Ok(None);
         }
         let from = chunk.offset + (run.start - chunk.start);
-        self.inner.data.lend(from..from + (run.end - run.start))
+        self.inner.fork.lend(from..from + (run.end - run.start))
     }
+}
+
+fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
+    let len = file.info().len;
+    let at = len
+        .checked_sub(KOLY_SIZE)
+        .ok_or_else(|| Error::corrupt(LAYER, 0, format!("{len} bytes, the trailer has {KOLY_SIZE}")))?;
+    let raw: KolyRaw = zerocopy::transmute!(file.read_array::<{ KOLY_SIZE as usize }>(at)?);
+    let koly = Koly::parse(&raw, at)?;
+    Ok((raw, koly))
 }
 
 fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<Resource>> {
@@ -326,8 +378,14 @@ fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<Resource>> 
     found.map_err(|error| Error::corrupt(LAYER, place.start, "the resources cannot be read").caused_by(error))
 }
 
-fn parse_tables(resources: &[Resource]) -> Result<Vec<Table>> {
-    resources.iter().filter(|resource| resource.kind == "blkx").map(|table| Table::parse(&table.data, &table.name)).collect()
+fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Table>> {
+    let tables = resources.iter().filter(|resource| resource.kind == "blkx");
+    let tables: Vec<_> = tables.map(|table| Table::parse(&table.data, &table.name)).collect::<Result<_>>()?;
+    if tables.is_empty() && koly.sector_count > 0 {
+        let message = format!("no block table among {} resources, for a disk of {} sectors", resources.len(), koly.sector_count);
+        return Err(Error::corrupt(LAYER, koly.xml.start, message));
+    }
+    Ok(tables)
 }
 
 /// The trailer's count of sectors; where it is 0, as other programs leave it, the end of the last chunk.

@@ -4,6 +4,7 @@ use crc32fast::Hasher;
 use rayon::prelude::*;
 
 use super::layout::{Checksum, RunKind, Table};
+use super::set::Piece;
 use super::{BlockDevice, BlockDeviceExt, Inner, Udif};
 use crate::container::SECTOR;
 use crate::progress::Progress;
@@ -35,7 +36,9 @@ impl Udif {
     pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
         progress.stage("verify", self.info().len);
         let names = self.resources.iter().filter(|resource| resource.kind == "blkx").map(|resource| &resource.name);
-        let mut verdicts = vec![self.verify_tables_sum(), self.verify_data_fork(progress)?];
+        self.check_coverage()?;
+        let mut verdicts = vec![self.verify_tables_sum()];
+        verdicts.extend(self.verify_stored(progress)?);
         for (table, name) in self.tables.iter().zip(names) {
             let computed = self.inner.table_sum(table, progress)?;
             verdicts.push(Verdict { of: name.clone(), stored: table.checksum, computed: Some(computed) });
@@ -43,8 +46,26 @@ impl Udif {
         Ok(verdicts)
     }
 
+    /// Whether the tables lie side by side from the first sector to the last. What they leave out reads as zeros, and no sum
+    /// would tell.
+    pub(super) fn check_coverage(&self) -> Result<()> {
+        let mut areas: Vec<_> =
+            self.tables.iter().map(|table| (table.first_sector, table.first_sector + table.sector_count)).collect();
+        areas.sort_unstable();
+        areas.push((self.inner.len / SECTOR, u64::MAX));
+        let mut covered = 0;
+        for (start, end) in areas {
+            if start > covered {
+                let message = format!("sectors {covered} to {} of the disk are in no block table", start - 1);
+                return Err(Error::corrupt("udif chunk map", covered * SECTOR, message));
+            }
+            covered = covered.max(end);
+        }
+        Ok(())
+    }
+
     /// The sum over the tables' sums, which needs no decoding.
-    fn verify_tables_sum(&self) -> Verdict {
+    pub(super) fn verify_tables_sum(&self) -> Verdict {
         let mut sum = Hasher::new();
         for table in &self.tables {
             match table.checksum {
@@ -55,19 +76,25 @@ impl Udif {
         Verdict { of: "tables".into(), stored: self.koly.master_checksum, computed: Some(sum.finalize()) }
     }
 
-    /// The sum of the bytes as stored, which newer images do not have.
-    fn verify_data_fork(&self, progress: &dyn Progress) -> Result<Verdict> {
-        let stored = self.koly.data_checksum;
+    /// The sums of the bytes as stored, one for each file; newer images have none.
+    pub fn verify_stored(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
+        let pieces = (1..).zip(self.inner.fork.pieces());
+        pieces.map(|(number, piece)| self.verify_piece(number, piece, progress)).collect()
+    }
+
+    fn verify_piece(&self, number: u32, piece: &Piece, progress: &dyn Progress) -> Result<Verdict> {
+        let of = if piece.name.is_some() { format!("data fork of part {number}") } else { "data fork".into() };
+        let stored = piece.checksum;
         if !matches!(stored, Checksum::Crc32(_)) {
-            return Ok(Verdict { of: "data fork".into(), stored, computed: None });
+            return Ok(Verdict { of, stored, computed: None });
         }
         let mut sum = Hasher::new();
-        let len = self.inner.data.info().len;
+        let len = piece.data.info().len;
         for at in (0..len).step_by(PIECE) {
             progress.check()?;
-            sum.update(&self.inner.data.read_vec(at, PIECE.min((len - at) as usize))?);
+            sum.update(&piece.data.read_vec(at, PIECE.min((len - at) as usize))?);
         }
-        Ok(Verdict { of: "data fork".into(), stored, computed: Some(sum.finalize()) })
+        Ok(Verdict { of, stored, computed: Some(sum.finalize()) })
     }
 }
 
@@ -105,7 +132,7 @@ impl Inner {
         if chunk.kind == RunKind::Raw {
             // Plain runs may be long.
             for at in (0..len).step_by(PIECE) {
-                sum.update(&self.data.read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?);
+                sum.update(&self.fork.read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?);
             }
         } else {
             let mut plain = vec![0; chunk.len as usize];

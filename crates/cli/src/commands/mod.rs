@@ -7,9 +7,11 @@ mod cp;
 mod create;
 mod extract;
 mod info;
+mod join;
 mod ls;
 mod man;
 mod repair;
+mod segment;
 mod tree;
 mod verify;
 
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Cp(cp::Cp),
     /// Make the same disk in another format, or with other bands
     Convert(convert::Convert),
+    Segment(segment::Segment),
+    Join(join::Join),
     Verify(verify::Verify),
     Repair(repair::Repair),
     /// Print a completion script for a shell
@@ -56,6 +60,8 @@ impl Command {
             Self::Extract(verb) => verb.run(output),
             Self::Cp(verb) => verb.run(output),
             Self::Convert(verb) => verb.run(output),
+            Self::Segment(verb) => verb.run(output),
+            Self::Join(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),

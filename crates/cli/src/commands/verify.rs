@@ -1,6 +1,7 @@
 //! `bandsaw verify`: the checksums that an image stores of itself.
 
 use std::ffi::OsString;
+use std::ops::Range;
 
 use bandsaw::container::udif::{Checksum, Verdict};
 use bandsaw::ops::verify::verify;
@@ -17,8 +18,8 @@ use crate::text::counted;
 /// Check an image against the checksums stored in it
 ///
 /// Everything is decoded and every checksum computed anew; the exit code is 5 if one differs or something does not
-/// decode. Raw images and sparse bundles store no checksums: of them nothing can be said, and the exit code is 6. The
-/// volumes in the image are not looked at.
+/// decode. Raw images and sparse bundles store no checksums: of them nothing can be said, and the exit code is 6. A code
+/// signature is told but not checked, and the volumes in the image are not looked at.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,6 +42,15 @@ struct Facts {
     format: &'static str,
     intact: bool,
     checksums: Vec<Sum>,
+    /// A code signature that is there; it is not checked.
+    signature: Option<Signature>,
+}
+
+#[derive(Serialize)]
+struct Signature {
+    offset: u64,
+    size: u64,
+    checked: bool,
 }
 
 #[derive(Serialize)]
@@ -84,11 +94,20 @@ impl Verify {
         drop(bar);
         let wrong = verdicts.iter().filter(|verdict| verdict.agrees() == Some(false)).count() as u64;
         let checksums = verdicts.iter().map(Sum::new).collect();
-        let facts = Facts { schema: 1, image: path.clone(), format: image.format().code(), intact: wrong == 0, checksums };
+        let signature = image.udif().and_then(|udif| udif.signature()).map(|Range { start, end }| Signature {
+            offset: start,
+            size: end - start,
+            checked: false,
+        });
+        let format = image.format().code();
+        let facts = Facts { schema: 1, image: path.clone(), format, intact: wrong == 0, checksums, signature };
         output.facts(&facts, |out| {
             let widest = facts.checksums.iter().map(|sum| sum.of.chars().count()).max().unwrap_or_default();
             for sum in &facts.checksums {
                 writeln!(out, "{:widest$}  {}", output.name(&sum.of), sum.told())?;
+            }
+            if let Some(Signature { size, .. }) = facts.signature {
+                writeln!(out, "{:widest$}  there, {size} bytes, and not checked", "code signature")?;
             }
             Ok(())
         })?;

@@ -27,6 +27,8 @@ pub(crate) struct UdifFacts {
     pub(crate) stored: u64,
     pub(crate) held: u64,
     pub(crate) tables: u64,
+    /// Files that the image lies in.
+    pub(crate) parts: u32,
     pub(crate) signed: bool,
     /// Kinds of what was put in beside the disk.
     pub(crate) resources: BTreeSet<String>,
@@ -133,6 +135,7 @@ impl UdifFacts {
             stored: usage.stored,
             held: usage.held,
             tables: usage.tables,
+            parts: udif.segment().count.max(1),
             signed: usage.signed,
             resources: beside.map(|resource| resource.kind.clone()).collect(),
         }

@@ -1,0 +1,128 @@
+//! `bandsaw segment`: a compressed image cut into files.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::container::udif::Cut;
+use bandsaw::ops::segment::{SegmentOptions, segment};
+use bandsaw::{Error, Kind, size};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::{self, Opening};
+use crate::text::counted;
+
+/// Cut a compressed image into files of a size that media and hosts take
+///
+/// The chunks stay as they are compressed; NAME.dmg holds the tables, NAME.002.dmgpart and so on only data. No file is
+/// longer than asked. Opening the first opens all, as long as they lie in one folder; `bandsaw join` makes one file of
+/// them again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw segment App.dmg -o Parts.dmg --size 650m
+  bandsaw segment App.dmg -o Parts.dmg --count 4 --first-size 100m
+  bandsaw segment Signed.dmg -o Parts.dmg --size 2g --remove-signature")]
+pub(crate) struct Segment {
+    /// The image: UDRO, UDCO, UDZO, UDBZ, ULFO or ULMO
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    image: OsString,
+    /// The first of the files, with a name that ends in .dmg
+    #[arg(long, short, value_name = "NAME.dmg")]
+    output: PathBuf,
+    /// The most bytes of a file, as 650m, 650MiB or 650MB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "segment-size", required_unless_present = "count")]
+    size: Option<u64>,
+    /// How many files to make, of about the same length
+    #[arg(long, value_name = "N", visible_alias = "segment-count", conflicts_with = "size")]
+    count: Option<u32>,
+    /// The most bytes of the first file
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, visible_alias = "first-segment-size")]
+    first_size: Option<u64>,
+    #[command(flatten)]
+    rewriting: Rewriting,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What a file that is written anew may lose.
+#[derive(Debug, Args)]
+pub(crate) struct Rewriting {
+    /// Replace files that exist
+    #[arg(long, visible_alias = "ov")]
+    pub(crate) overwrite: bool,
+    /// Go on although the image is signed; the new file is not
+    #[arg(long)]
+    pub(crate) remove_signature: bool,
+}
+
+impl Rewriting {
+    /// What to do about a refusal.
+    pub(crate) fn advise(&self, error: Error) -> Failure {
+        let hint = match error.kind() {
+            Kind::Conflict if !self.overwrite && error.layer() == "image" => "--overwrite replaces it",
+            Kind::ReadOnly if !self.remove_signature => "--remove-signature goes on and leaves the signature out",
+            _ => return error.into(),
+        };
+        Failure::from(error).hint(hint)
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Made {
+    schema: u32,
+    files: Vec<MadeFile>,
+}
+
+#[derive(Serialize)]
+struct MadeFile {
+    path: String,
+    size: u64,
+}
+
+impl Segment {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let cut = match (self.count, self.size) {
+            (Some(parts), _) => Cut::Count { first: self.first_size, parts },
+            (None, Some(each)) => Cut::Size { first: self.first_size.unwrap_or(each), each },
+            (None, None) => return Err(Failure::usage("--size", "the size or the count of the files is missing")),
+        };
+        write(&self.image, &self.output, cut, &self.rewriting, &self.opening, output)
+    }
+}
+
+/// Writes an image anew, in parts or whole.
+pub(crate) fn write(
+    image: &OsString,
+    target: &Path,
+    cut: Cut,
+    rewriting: &Rewriting,
+    opening: &Opening,
+    output: &Output,
+) -> Outcome {
+    let path = source::image(image)?;
+    let image = opening.read(&path, output).advise(Kind::NotFound, || format!("all parts belong into the folder of {path}"))?;
+    if image.encryption().is_some() {
+        output.warn("what is written is not encrypted, as the image is");
+    }
+    let bar = Bar::new(output);
+    let Rewriting { overwrite, remove_signature } = *rewriting;
+    let options = SegmentOptions { cut, overwrite, remove_signature };
+    let files = segment(&image, target, &options, &bar).map_err(|error| rewriting.advise(error))?;
+    drop(bar);
+    let made = files.iter().map(|path| {
+        let size = path.metadata().map_err(|error| Error::io("image", "look at", error).in_file(path))?.len();
+        Ok(MadeFile { path: path.display().to_string(), size })
+    });
+    let made = Made { schema: 1, files: made.collect::<Outcome<_>>()? };
+    output.done(&made, |out| {
+        for file in &made.files {
+            writeln!(out, "{}  {:#}", output.name(&file.path), size::display(file.size))?;
+        }
+        writeln!(out, "{}", counted(made.files.len() as u64, "file", "files"))
+    })
+}

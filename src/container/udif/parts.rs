@@ -1,0 +1,191 @@
+//! An image written anew into one file or several, its chunks as they are. Source: docs/formats/udif.md §8.
+
+use std::ops::Range;
+
+use crc32fast::Hasher;
+use uuid::Uuid;
+use zerocopy::IntoBytes;
+
+use super::layout::{Checksum, KOLY_SIZE, Segment};
+use super::{BlockDevice, BlockDeviceExt, LAYER, Udif, image_list, read_trailer};
+use crate::device::Leave;
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Parts have numbers of three digits.
+pub const MOST_WRITTEN_PARTS: u32 = 999;
+/// Bytes copied at a time.
+const PIECE: u64 = 1 << 20;
+/// Where an image is cut if nothing else decides.
+const GRAIN: u64 = 512;
+
+/// Where an image is cut into parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// One file.
+    Whole,
+    /// Files of up to so many bytes each; the first may have a bound of its own.
+    Size {
+        /// Of the first file.
+        first: u64,
+        /// Of the others.
+        each: u64,
+    },
+    /// So many files, of about the same length; the first may be up to so many bytes long.
+    Count {
+        /// Of the first file.
+        first: Option<u64>,
+        /// How many.
+        parts: u32,
+    },
+}
+
+/// The files that an image becomes.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    image: &'a Udif,
+    ranges: Vec<Range<u64>>,
+    /// The list of resources, which is in the first file alone.
+    list: Vec<u8>,
+    id: Uuid,
+}
+
+impl Udif {
+    /// Plans the files. The same image and cuts give the same bytes.
+    ///
+    /// [`Kind::Invalid`] where a file would have no room for data, or there would be more than [`MOST_WRITTEN_PARTS`].
+    pub fn cut(&self, cut: Cut) -> Result<Parts<'_>> {
+        let list = match self.koly.xml.clone() {
+            list if list.is_empty() => image_list(&self.resources)?,
+            list => self.first.read_vec(list.start, (list.end - list.start) as usize)?,
+        };
+        let ranges = ranges(self.inner.fork.len(), cut, list.len() as u64)?;
+        Ok(Parts { id: self.id(&ranges, &list), image: self, ranges, list })
+    }
+
+    /// Follows from the image and where it is cut.
+    fn id(&self, ranges: &[Range<u64>], list: &[u8]) -> Uuid {
+        let mut name = self.koly.segment.id.as_bytes().to_vec();
+        if let Checksum::Crc32(sum) = self.koly.master_checksum {
+            name.extend(sum.to_be_bytes());
+        }
+        name.extend(crc32fast::hash(list).to_be_bytes());
+        ranges.iter().for_each(|range| name.extend(range.end.to_be_bytes()));
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, &name)
+    }
+}
+
+impl Parts<'_> {
+    /// How many files there are.
+    pub fn count(&self) -> u32 {
+        self.ranges.len() as u32
+    }
+
+    /// Bytes that are copied into all of them.
+    pub fn data_len(&self) -> u64 {
+        self.image.inner.fork.len()
+    }
+
+    /// Writes part `number` (from 1) to `file`, which is empty, and flushes it.
+    pub fn write(&self, number: u32, file: &dyn BlockDevice, progress: &dyn Progress) -> Result<()> {
+        let range = number.checked_sub(1).and_then(|at| self.ranges.get(at as usize));
+        let range = range.ok_or_else(|| Error::new(Kind::Invalid, LAYER, format!("there is no part {number}")))?;
+        let empty = image_list(&[])?;
+        let list = if number == 1 { &self.list } else { &empty };
+        let (len, list_len) = (range.end - range.start, list.len() as u64);
+        file.set_len(len + list_len + KOLY_SIZE, Leave::Any)?;
+        let mut sum = Hasher::new();
+        let mut at = range.start;
+        while at < range.end {
+            progress.check()?;
+            let piece = self.image.inner.fork.read_vec(at, PIECE.min(range.end - at) as usize)?;
+            sum.update(&piece);
+            file.write_at(at - range.start, &piece)?;
+            progress.advance(piece.len() as u64);
+            at += piece.len() as u64;
+        }
+        file.write_at(len, list)?;
+        let (raw, _) = read_trailer(&*self.image.first)?;
+        let segment = Segment { number, count: self.count(), id: self.id, start: range.start };
+        let trailer = raw.of_part(segment, len, sum.finalize()).relisted(len..len + list_len);
+        file.write_at(len + list_len, trailer.as_bytes())?;
+        file.flush()
+    }
+}
+
+fn ranges(len: u64, cut: Cut, list: u64) -> Result<Vec<Range<u64>>> {
+    let invalid = |message: String| Error::new(Kind::Invalid, LAYER, message);
+    // What every file has beside its data.
+    let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
+    let room = |bytes: u64, beside: u64| match bytes.saturating_sub(beside) / GRAIN * GRAIN {
+        0 => Err(invalid(format!("parts of {bytes} bytes have no room for data: {beside} bytes of a part are needed beside it"))),
+        room => Ok(room),
+    };
+    let ends: Vec<u64> = match cut {
+        Cut::Whole => vec![len],
+        Cut::Size { first, each } => {
+            let (first, each) = (room(first, list + KOLY_SIZE)?.min(len), room(each, rest)?);
+            let more = (len - first).div_ceil(each);
+            if more >= u64::from(MOST_WRITTEN_PARTS) {
+                return Err(invalid(format!(
+                    "{} parts of {each} bytes of data; there are at most {MOST_WRITTEN_PARTS}",
+                    more + 1
+                )));
+            }
+            (0..=more).map(|n| (first + n * each).min(len)).collect()
+        }
+        Cut::Count { parts, .. } if parts == 0 || parts > MOST_WRITTEN_PARTS => {
+            return Err(invalid(format!("{parts} parts; an image has 1 to {MOST_WRITTEN_PARTS}")));
+        }
+        Cut::Count { first, parts } => {
+            let parts = u64::from(parts);
+            let own = list + KOLY_SIZE;
+            let even = ((len + own + rest * (parts - 1)) / parts).max(own + GRAIN);
+            let first = if parts == 1 { len } else { room(first.unwrap_or(even), own)?.min(len) };
+            if (len - first) < parts - 1 {
+                return Err(invalid(format!("{len} bytes of data cannot be cut into {parts} such parts")));
+            }
+            let share = |n: u64| ((u128::from(len - first) * u128::from(n)) / u128::from((parts - 1).max(1))) as u64;
+            (0..parts).map(|n| first + share(n)).collect()
+        }
+    };
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    Ok(starts.zip(&ends).map(|(start, &end)| start..end).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_cover_the_data_and_keep_to_their_sizes() {
+        let (len, list) = (1_000_003, 8000);
+        let check = |cut: Cut| {
+            let ranges = ranges(len, cut, list).unwrap();
+            assert_eq!((ranges[0].start, ranges.last().unwrap().end), (0, len));
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(ranges.iter().all(|range| range.start < range.end), "{cut:?}: {ranges:?}");
+            ranges
+        };
+        assert_eq!(check(Cut::Whole).len(), 1);
+        let sized = check(Cut::Size { first: 100_000, each: 300_000 });
+        assert!(sized[0].end + list + KOLY_SIZE <= 100_000);
+        assert!(sized[1..].iter().all(|range| range.end - range.start + 223 + KOLY_SIZE <= 300_000));
+        assert_eq!(check(Cut::Size { first: 1 << 30, each: 1 << 30 }).len(), 1);
+        for parts in [1, 2, 3, 10, 999] {
+            assert_eq!(check(Cut::Count { first: None, parts }).len(), parts as usize);
+        }
+        assert!(check(Cut::Count { first: Some(50_000), parts: 3 })[0].end <= 50_000);
+    }
+
+    #[test]
+    fn cuts_without_room_are_refused() {
+        let fails = |cut| ranges(1_000_000, cut, 8000).unwrap_err().to_string();
+        assert!(fails(Cut::Size { first: 8000, each: 8000 }).contains("no room"));
+        assert!(fails(Cut::Size { first: 100_000, each: 600 }).contains("no room"));
+        assert!(fails(Cut::Size { first: 100_000, each: 1600 }).contains("at most 999"));
+        assert!(fails(Cut::Count { first: None, parts: 0 }).contains("1 to 999"));
+        assert!(fails(Cut::Count { first: Some(u64::MAX), parts: 3 }).contains("cannot be cut"));
+        assert!(ranges(0, Cut::Count { first: None, parts: 2 }, 10).is_err());
+    }
+}

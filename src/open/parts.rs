@@ -1,0 +1,61 @@
+//! The files of an image that was cut into parts, found beside the first.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::unlock;
+use super::{Layer, OpenOptions};
+use crate::container::udif::{self, Part, Segment, Udif};
+use crate::device::BlockDevice;
+use crate::store::{LocalFile, Lock, Open};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "udif set";
+
+/// Opens the UDIF image in `file`, and whatever other files it lies in.
+pub(super) fn open(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Udif> {
+    let segment = udif::segment(&*file)?;
+    if segment.count < 2 {
+        return Udif::open(file);
+    }
+    check_first(path, segment)?;
+    let mut parts = vec![Part { name: path.to_owned(), file }];
+    for number in 2..=segment.count {
+        let path = udif::part_path(path, number);
+        let file = open_part(&path, segment, number, options, layers).map_err(|error| error.in_file(&path))?;
+        parts.push(Part { name: path, file });
+    }
+    Udif::open_parts(parts)
+}
+
+fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {
+    if number != 1 {
+        let first = udif::first_path(path).and_then(|first| Some(first.file_name()?.display().to_string()));
+        let first = first.map_or_else(String::new, |first| format!(", {first}"));
+        let message = format!("is part {number} of an image in {count} files; open the first of them{first}");
+        return Err(Error::new(Kind::Invalid, LAYER, message));
+    }
+    if count > udif::MOST_PARTS {
+        let message = format!("is the first of {count} parts; up to {} are opened", udif::MOST_PARTS);
+        return Err(Error::new(Kind::Limit, LAYER, message));
+    }
+    Ok(())
+}
+
+fn open_part(
+    path: &Path,
+    Segment { count, .. }: Segment,
+    number: u32,
+    options: &OpenOptions,
+    layers: &mut Vec<Layer>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let Some(file) = LocalFile::open(path, Open::Read)? else {
+        let message = format!("is missing: it is part {number} of {count} and belongs beside the first");
+        return Err(Error::new(Kind::NotFound, LAYER, message));
+    };
+    file.lock(Lock::Shared)?;
+    let file = Arc::new(file);
+    layers.push(Layer::File(file.clone()));
+    // What encrypts the first is told once.
+    unlock::unlock(file, options, &mut Vec::new())
+}

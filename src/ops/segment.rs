@@ -1,0 +1,82 @@
+//! A compressed image cut into files of a size that media or hosts take, and such files joined.
+
+use std::path::{Path, PathBuf};
+
+use crate::container::udif::{Cut, MOST_WRITTEN_PARTS, Udif, part_path};
+use crate::open::{FileDraft, Image};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "image";
+
+/// How the files are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentOptions {
+    /// Where the image is cut; [`Cut::Whole`] joins.
+    pub cut: Cut,
+    /// Whether files that exist are to be replaced.
+    pub overwrite: bool,
+    /// Whether a code signature may be lost, which covers the bytes of the old file.
+    pub remove_signature: bool,
+}
+
+/// Writes the chunks of `image`, which may lie in several files itself, as they are into the files of a set that begins at
+/// `first`, or into one file. Returns the files in their order.
+///
+/// The sums of the stored bytes are checked first. All files are made under names of their own and get their places when
+/// all are whole, the first last: whatever goes wrong before, or if `progress` says stop, nothing is left of them.
+///
+/// [`Kind::Unsupported`] for what is no UDIF image, [`Kind::ReadOnly`] for one that is signed, unless its signature may go.
+pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: &dyn Progress) -> Result<Vec<PathBuf>> {
+    let named = |error: Error| error.in_file(image.path());
+    let udif = image.udif().ok_or_else(|| {
+        let message = format!("is a {}; only compressed and read-only disk images lie in parts", image.format().description());
+        named(Error::unsupported(LAYER, message))
+    })?;
+    if udif.signature().is_some() && !options.remove_signature {
+        return Err(named(Error::new(Kind::ReadOnly, LAYER, SIGNED)));
+    }
+    let parts = udif.cut(options.cut).map_err(named)?;
+    let first_is_dmg = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
+    if parts.count() > 1 && !first_is_dmg {
+        return Err(Error::new(Kind::Invalid, LAYER, "the first of several parts has a name that ends in .dmg").in_file(first));
+    }
+    let path = |number| if number == 1 { first.to_owned() } else { part_path(first, number) };
+    let paths: Vec<_> = (1..=parts.count()).map(path).collect();
+    check_next(first, parts.count())?;
+    check_sums(udif, progress).map_err(named)?;
+    progress.stage("copy", parts.data_len());
+    let mut files = Vec::new();
+    for (number, path) in (1..).zip(&paths) {
+        let file = FileDraft::new(path, options.overwrite)?;
+        parts.write(number, &**file.file(), progress)?;
+        files.push(file);
+    }
+    progress.check()?;
+    files.into_iter().rev().try_for_each(|file| file.settle().map(drop))?;
+    Ok(paths)
+}
+
+/// The message of the error about an image whose code signature would be lost.
+pub const SIGNED: &str = "is signed, and its code signature does not survive a change of the file";
+
+/// Refuses to leave a part of another, longer set behind the last of this: it would look like one of it.
+fn check_next(first: &Path, count: u32) -> Result<()> {
+    let next = part_path(first, count + 1);
+    if count < MOST_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
+        let message = format!("is left of another set, and the new one has {count} parts; remove it first");
+        return Err(Error::new(Kind::Conflict, LAYER, message).in_file(next));
+    }
+    Ok(())
+}
+
+/// What is stored must be what was written: the new sums would cover damage.
+fn check_sums(udif: &Udif, progress: &dyn Progress) -> Result<()> {
+    for verdict in udif.verify_stored(progress)? {
+        if verdict.agrees() == Some(false) {
+            let message = format!("is damaged: the sum of the {} is not what is stored", verdict.of);
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+    }
+    Ok(())
+}

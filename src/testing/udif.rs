@@ -1,0 +1,161 @@
+//! UDIF images put together byte by byte, for tests of readers and editors: no encoder of the library has a part in them.
+//!
+//! Source: docs/formats/udif.md.
+
+use std::io::Write;
+
+use crate::codec::Codec;
+use crate::container::udif::{Resource, image_list};
+
+const SECTOR: usize = 512;
+/// Sectors of a chunk.
+const CHUNK: usize = 64;
+
+/// An image of `disk`, a number of whole sectors, in two areas. Chunks are compressed by `codec`, or stored as they are; those
+/// of zeros are stated. All sums are there.
+pub fn image(disk: &[u8], codec: Option<Codec>) -> Vec<u8> {
+    assert!(disk.len().is_multiple_of(SECTOR));
+    let middle = disk.len() / SECTOR / 2 * SECTOR;
+    let (mut fork, mut resources, mut master) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, (start, area)) in [(0, &disk[..middle]), (middle, &disk[middle..])].into_iter().enumerate() {
+        let sum = crc32fast::hash(area);
+        master.extend(sum.to_be_bytes());
+        let data = table(start, number as u32, area, sum, codec, &mut fork);
+        resources.push(resource("blkx", &(number as i32 - 1).to_string(), &format!("area (test : {number})"), data));
+    }
+    resources.push(resource("plst", "0", "", vec![0; 1032]));
+    let list = image_list(&resources).expect("names are plain");
+    let list_at = fork.len() as u64;
+    let mut trailer = vec![0; 512];
+    trailer[..16].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0\0\0\0\x01");
+    trailer[0x20..0x28].copy_from_slice(&list_at.to_be_bytes());
+    trailer[0x50..0x5c].copy_from_slice(&words([2, 32, crc32fast::hash(&fork)]));
+    trailer[0xd8..0xe8].copy_from_slice(&[list_at.to_be_bytes(), (list.len() as u64).to_be_bytes()].concat());
+    trailer[0x160..0x16c].copy_from_slice(&words([2, 32, crc32fast::hash(&master)]));
+    trailer[0x1e8..0x1ec].copy_from_slice(&words([1]));
+    trailer[0x1ec..0x1f4].copy_from_slice(&((disk.len() / SECTOR) as u64).to_be_bytes());
+    [fork, list, trailer].concat()
+}
+
+/// The same image with something in the place of a code signature.
+pub fn signed(image: &[u8]) -> Vec<u8> {
+    let at = image.len() - 512;
+    let blob = [&b"\xfa\xde\x0c\xc0\0\0\0\x64"[..], &[0x33; 92]].concat();
+    let mut trailer = image[at..].to_vec();
+    trailer[0x128..0x138].copy_from_slice(&[(at as u64).to_be_bytes(), (blob.len() as u64).to_be_bytes()].concat());
+    [&image[..at], &blob, &trailer].concat()
+}
+
+fn resource(kind: &str, id: &str, name: &str, data: Vec<u8>) -> Resource {
+    let (kind, id, name, attributes) = (kind.into(), id.into(), name.into(), "0x0050".into());
+    Resource { kind, id, name, attributes, data, cf_name: None }
+}
+
+fn table(start: usize, number: u32, area: &[u8], sum: u32, codec: Option<Codec>, fork: &mut Vec<u8>) -> Vec<u8> {
+    let mut runs = Vec::new();
+    let mut run = |kind: u32, place: [usize; 4]| {
+        runs.extend(words([kind, 0]));
+        place.iter().for_each(|&number| runs.extend((number as u64).to_be_bytes()));
+    };
+    for (n, plain) in area.chunks(CHUNK * SECTOR).enumerate() {
+        let sectors = [n * CHUNK, plain.len() / SECTOR];
+        if plain.iter().all(|&byte| byte == 0) {
+            run(0, [sectors[0], sectors[1], fork.len(), 0]);
+            continue;
+        }
+        let packed = codec.map(|codec| (kind(codec), packed(codec, plain))).filter(|(_, packed)| packed.len() < plain.len());
+        let (kind, stored) = packed.unwrap_or_else(|| (1, plain.to_vec()));
+        run(kind, [sectors[0], sectors[1], fork.len(), stored.len()]);
+        fork.extend(stored);
+    }
+    run(0xffff_ffff, [area.len() / SECTOR, 0, fork.len(), 0]);
+    let mut table = [&b"mish\0\0\0\x01"[..], &((start / SECTOR) as u64).to_be_bytes()].concat();
+    table.extend(((area.len() / SECTOR) as u64).to_be_bytes());
+    table.extend([0; 8]);
+    table.extend(words([CHUNK as u32 + 8, number]));
+    table.resize(0x40, 0);
+    table.extend(words([2, 32, sum]));
+    table.resize(0xc8, 0);
+    table.extend(words([(runs.len() / 40) as u32]));
+    [table, runs].concat()
+}
+
+fn kind(codec: Codec) -> u32 {
+    match codec {
+        Codec::Adc => 0x8000_0004,
+        Codec::Zlib => 0x8000_0005,
+        Codec::Bzip2 => 0x8000_0006,
+        Codec::Lzfse => 0x8000_0007,
+        Codec::Lzma => 0x8000_0008,
+    }
+}
+
+fn words<const N: usize>(words: [u32; N]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A stream of `codec` that decodes to `plain`. That of ADC states runs of one byte, and the rest as it is.
+pub fn packed(codec: Codec, plain: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    let done = match codec {
+        Codec::Adc => {
+            packed = adc(plain);
+            Ok(())
+        }
+        Codec::Zlib => flate2::write::ZlibEncoder::new(&mut packed, flate2::Compression::default()).write_all(plain),
+        Codec::Bzip2 => bzip2::write::BzEncoder::new(&mut packed, bzip2::Compression::best()).write_all(plain),
+        Codec::Lzfse => lzfse_rust::encode_bytes(plain, &mut packed).map(drop).map_err(std::io::Error::other),
+        Codec::Lzma => {
+            let options = lzma_rust2::XzOptions::with_preset(1);
+            let stream = lzma_rust2::XzWriter::new(&mut packed, options);
+            stream.and_then(|mut stream| stream.write_all(plain).and_then(|()| stream.finish().map(drop)))
+        }
+    };
+    done.expect("memory takes everything");
+    packed
+}
+
+/// Runs of up to 128 bytes as they are; where a byte is there 5 to 68 times, once, and a match with the one before.
+fn adc(plain: &[u8]) -> Vec<u8> {
+    let (mut packed, mut at, mut literal) = (Vec::new(), 0, Vec::new());
+    let flush = |packed: &mut Vec<u8>, literal: &mut Vec<u8>| {
+        literal.chunks(128).for_each(|run| packed.extend([&[0x7f + run.len() as u8][..], run].concat()));
+        literal.clear();
+    };
+    while at < plain.len() {
+        let same = plain[at..].iter().take(68).take_while(|&&byte| byte == plain[at]).count();
+        literal.push(plain[at]);
+        at += 1;
+        if same >= 5 {
+            flush(&mut packed, &mut literal);
+            packed.extend([0x40 + (same - 1 - 4) as u8, 0, 0]);
+            at += same - 1;
+        }
+    }
+    flush(&mut packed, &mut literal);
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::container::udif::Udif;
+    use crate::device::{BlockDeviceExt, Memory};
+    use crate::progress::Silent;
+
+    #[test]
+    fn images_are_good() {
+        let mut disk: Vec<u8> = (0..300 * SECTOR).map(|n| (n / 100 % 7) as u8).collect();
+        disk[100 * SECTOR..200 * SECTOR].fill(0);
+        let codecs = [Codec::Adc, Codec::Zlib, Codec::Bzip2, Codec::Lzfse, Codec::Lzma];
+        for codec in codecs.into_iter().map(Some).chain([None]) {
+            let image = Udif::open(Arc::new(Memory::read_only(image(&disk, codec)))).unwrap();
+            assert_eq!(image.read_vec(0, disk.len()).unwrap(), disk, "{codec:?}");
+            assert!(image.warnings().is_empty());
+            let verdicts = image.verify(&Silent).unwrap();
+            assert!(verdicts.len() == 4 && verdicts.iter().all(|verdict| verdict.agrees() == Some(true)), "{verdicts:?}");
+        }
+    }
+}
