@@ -1,6 +1,10 @@
 //! Disks moved from container to container: the same bytes, and no more of them than before.
 
-use std::fs;
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,9 +12,11 @@ use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::device::{BlockDeviceExt, ExtentKind};
 use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
-use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::ops::checksum::{Algorithm, checksum};
+use bandsaw::ops::convert::{ConvertOptions, convert, stream};
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::{Progress, Silent};
+use common::corpus;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 70 * MIB + 1536;
@@ -133,6 +139,53 @@ fn sectors_are_those_of_the_map() {
     assert_eq!(converted.partitions().unwrap().block, 4096);
     drop(convert(&converted, &back, &to(Format::Udrw, None), &Silent).unwrap());
     assert!(fs::read(&raw).unwrap() == fs::read(&back).unwrap());
+}
+
+/// The disk on its way to a pipe, to a file that others have written to, and to one that ends where it begins.
+#[test]
+fn a_disk_is_written_from_front_to_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Asif);
+    let expected = contents(&from);
+    let run = |out: File| stream(&**from.disk(), Format::Udrw, out, &Silent).unwrap();
+
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let piped = std::thread::scope(|scope| {
+        let read = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        run(File::from(OwnedFd::from(writer)));
+        read.join().unwrap()
+    });
+    assert!(piped == expected);
+
+    let path = folder.path().join("raw");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(b"before").unwrap();
+    let copied = run(file.try_clone().unwrap());
+    file.write_all(b"after").unwrap();
+    assert!(fs::read(&path).unwrap() == [b"before", &expected[..], b"after"].concat());
+    assert!(copied.written < 3 * MIB && allocated(&path) < 4 * MIB, "holes are kept: {copied:?}");
+
+    fs::write(&path, vec![7; LEN as usize]).unwrap();
+    run(File::options().write(true).open(&path).unwrap());
+    assert!(fs::read(&path).unwrap() == expected, "what was there before does not show through holes");
+
+    let error = stream(&**from.disk(), Format::Udsp, File::create(&path).unwrap(), &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+}
+
+#[test]
+fn sums_are_of_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let images =
+        [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif].map(|format| source(&folder.path().join(format.code()), format));
+    let expected = corpus::sha256(&contents(&images[0]));
+    for image in &images {
+        assert_eq!(checksum(&**image.disk(), Algorithm::Sha256, &Silent).unwrap(), expected);
+    }
 }
 
 /// Says stop after some bytes.

@@ -1,5 +1,7 @@
 //! What people ask for, each in one file.
 
+mod ahead;
+pub mod checksum;
 pub mod convert;
 pub mod create;
 pub mod export;

@@ -33,6 +33,11 @@ impl Container {
         self.sector_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX))
     }
 
+    /// The format asked for by name.
+    pub(crate) fn asked_format(&self) -> Option<Format> {
+        self.format
+    }
+
     /// The format asked for, or else what the name says.
     pub(crate) fn format(&self, target: &Path) -> Outcome<Format> {
         if let Some(format) = self.format.or_else(|| Format::from_extension(target)) {

@@ -62,6 +62,29 @@ fn sparse_files_hold_what_a_bundle_holds() {
 }
 
 #[test]
+fn a_disk_goes_to_standard_output_and_is_summed() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "a.sparsebundle", "--from", "src"]);
+    scratch.ok(&["convert", "a.sparsebundle", "a.img"]);
+    let raw = fs::read(scratch.path("a.img")).unwrap();
+    for args in [&["convert", "a.sparsebundle", "-"][..], &["convert", "-o", "-", "--format", "udto", "a.sparsebundle"]] {
+        let output = scratch.run(args);
+        assert!(output.status.success() && output.stdout == raw);
+        assert!(common::stderr(&output).contains("read"), "what was done is told aside");
+    }
+    scratch.fails(6, &["convert", "a.sparsebundle", "-", "--format", "udsb"]);
+    let line = scratch.ok(&["checksum", "--type", "CRC32", "a.sparsebundle", "a.img"]);
+    let [one, other] = line.lines().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(one.strip_suffix("  a.sparsebundle"), other.strip_suffix("  a.img"));
+    let facts = scratch.json(&["checksum", "a.img"]);
+    assert_eq!((facts["type"].as_str(), facts["images"][0]["size"].as_u64()), (Some("SHA256"), Some(raw.len() as u64)));
+    assert_eq!(facts["images"][0]["checksum"].as_str().map(str::len), Some(64));
+    assert!(scratch.fails(2, &["checksum", "--type", "crc28", "a.img"]).contains("sha256"));
+    assert!(scratch.fails(2, &["convert", "a.img"]).contains("TARGET"));
+}
+
+#[test]
 fn what_is_in_a_volume_is_listed() {
     let scratch = Scratch::new();
     scratch.sample();

@@ -1,13 +1,14 @@
 //! A disk copied onto a blank one.
 //!
-//! It is cut in stretches, and threads take one after another: files written side by side are faster than one. What
-//! reads as zeros is not stored, whether the source says so (holes) or merely holds zeros.
+//! For targets of many files it is cut in stretches, and threads take one after another: files written side by side are
+//! faster than one. What reads as zeros is not stored, whether the source says so (holes) or merely holds zeros.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::ops::ahead::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -30,26 +31,82 @@ pub struct Copied {
     pub written: u64,
 }
 
-/// Copies a disk onto a blank one of the same length, with several threads that never meet within `unit` bytes, aligned.
-/// The caller flushes.
-pub fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, unit: u64, progress: &dyn Progress) -> Result<Copied> {
+impl std::ops::Add for Copied {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { read: self.read + other.read, written: self.written + other.written }
+    }
+}
+
+/// How a copy goes about its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Several threads, which never meet within so many bytes, aligned.
+    SideBySide(u64),
+    /// One thread reads and one writes, so that the target is written in the order of the disk.
+    FrontToBack,
+}
+
+/// Copies a disk onto a blank one of the same length. The caller flushes.
+pub fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, order: Order, progress: &dyn Progress) -> Result<Copied> {
     let len = from.info().len;
     if to.info().len != len {
         let message = format!("a disk of {len} bytes does not fit one of {} bytes", to.info().len);
         return Err(Error::new(Kind::Invalid, "copy", message));
     }
     progress.stage("copy", len);
+    copy_range(from, to, 0..len, order, progress)
+}
+
+/// Copies a part of a disk to the same place of one that is blank there.
+pub(super) fn copy_range(
+    from: &dyn BlockDevice,
+    to: &dyn BlockDevice,
+    range: Range<u64>,
+    order: Order,
+    progress: &dyn Progress,
+) -> Result<Copied> {
+    match order {
+        Order::SideBySide(unit) => side_by_side(from, to, range, unit, progress),
+        Order::FrontToBack => front_to_back(from, to, range, progress),
+    }
+}
+
+fn front_to_back(from: &dyn BlockDevice, to: &dyn BlockDevice, range: Range<u64>, progress: &dyn Progress) -> Result<Copied> {
+    let mut copied = Copied::default();
+    ahead::in_order(from, range, progress, |piece| {
+        let Piece::Data(at, bytes) = piece else { return Ok(()) };
+        copied.read += bytes.len() as u64;
+        for run in runs_of_data(bytes, at) {
+            to.write_at(at + run.start as u64, &bytes[run.clone()])?;
+            copied.written += run.len() as u64;
+        }
+        Ok(())
+    })?;
+    Ok(copied)
+}
+
+fn side_by_side(
+    from: &dyn BlockDevice,
+    to: &dyn BlockDevice,
+    range: Range<u64>,
+    unit: u64,
+    progress: &dyn Progress,
+) -> Result<Copied> {
     let stretch = STRETCH.next_multiple_of(unit.max(1));
-    let job = Job { from, to, progress, len, stretch, next: AtomicU64::new(0), stop: AtomicBool::new(false) };
+    let count = (range.end.div_ceil(stretch)).saturating_sub(range.start / stretch);
+    let (next, stop) = (AtomicU64::new(range.start), AtomicBool::new(false));
+    let job = Job { from, to, progress, end: range.end, stretch, next, stop };
     let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
-    let threads = cores.min(usize::try_from(len.div_ceil(stretch)).unwrap_or(cores)).max(1);
+    let threads = cores.min(usize::try_from(count).unwrap_or(cores)).max(1);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| job.work())).collect();
         let mut total = Ok(Copied::default());
         for worker in workers {
             let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             total = match (total, done) {
-                (Ok(sum), Ok(part)) => Ok(Copied { read: sum.read + part.read, written: sum.written + part.written }),
+                (Ok(sum), Ok(part)) => Ok(sum + part),
                 // Of several errors the first that is none of stopping.
                 (Err(error), Err(other)) if error.kind() == Kind::Cancelled => Err(other),
                 (Err(error), _) | (_, Err(error)) => Err(error),
@@ -64,7 +121,8 @@ struct Job<'a> {
     from: &'a dyn BlockDevice,
     to: &'a dyn BlockDevice,
     progress: &'a dyn Progress,
-    len: u64,
+    end: u64,
+    /// Threads take so many bytes at a time, up to a multiple of it.
     stretch: u64,
     /// Where the next stretch begins that nobody has taken.
     next: AtomicU64,
@@ -78,11 +136,10 @@ impl Job<'_> {
         let mut copied = Copied::default();
         let mut buf = vec![0; PIECE];
         loop {
-            let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
-                (at < self.len).then(|| at.saturating_add(self.stretch).min(self.len))
-            });
+            let end_from = |at: u64| (at - at % self.stretch).saturating_add(self.stretch).min(self.end);
+            let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.end).then(|| end_from(at)));
             let Ok(start) = taken else { return Ok(copied) };
-            let range = start..start.saturating_add(self.stretch).min(self.len);
+            let range = start..end_from(start);
             if let Err(error) = self.copy_stretch(range, &mut buf, &mut copied) {
                 self.stop.store(true, Ordering::Relaxed);
                 return Err(error);
@@ -131,7 +188,7 @@ impl Job<'_> {
 }
 
 /// The runs of `bytes`, which stand at `offset` of the disk, that are left when blocks of zeros are taken out.
-fn runs_of_data(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn runs_of_data(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
     let first = BLOCK - (offset % BLOCK as u64) as usize;
     let block_at = move |at: usize| at..(if at == 0 { first } else { at + BLOCK }).min(bytes.len());
     let mut at = 0;
@@ -172,12 +229,14 @@ mod tests {
     fn any_length_is_copied() {
         for len in [0, 1, 511, 4097, PIECE - 1, PIECE + 1, 3 * PIECE + 77] {
             let bytes: Vec<u8> = (0..len).map(|at| (at / 5000 % 3 * 100) as u8).collect();
-            let (from, to) = (Memory::from(bytes.clone()), Memory::zeros(len));
-            let copied = copy(&from, &to, 1, &Silent).unwrap();
-            assert!(to.to_vec() == bytes, "{len}");
-            assert_eq!(copied.read, len as u64);
-            assert!(copied.written <= copied.read);
+            for order in [Order::SideBySide(1), Order::FrontToBack] {
+                let (from, to) = (Memory::from(bytes.clone()), Memory::zeros(len));
+                let copied = copy(&from, &to, order, &Silent).unwrap();
+                assert!(to.to_vec() == bytes, "{len}");
+                assert_eq!(copied.read, len as u64);
+                assert!(copied.written <= copied.read);
+            }
         }
-        assert_eq!(copy(&Memory::zeros(1), &Memory::zeros(2), 1, &Silent).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(copy(&Memory::zeros(1), &Memory::zeros(2), Order::FrontToBack, &Silent).unwrap_err().kind(), Kind::Invalid);
     }
 }

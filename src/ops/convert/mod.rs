@@ -1,9 +1,11 @@
 //! A disk in another container: any that is read to any that is written.
 //!
 //! [`convert`] makes the target under a name of its own and puts it in its place when it is whole. How the disk gets there
-//! depends on the target: containers that are changed in place are blank disks to which [`copy`](mod@copy) copies.
+//! depends on the target: containers that are changed in place are blank disks to which [`copy`](mod@copy) copies, standard
+//! output is a [`stream`].
 
 pub mod copy;
+mod stream;
 
 use std::path::Path;
 
@@ -12,7 +14,8 @@ use crate::container::Format;
 use crate::open::{CreateOptions, Draft, Image};
 use crate::progress::Progress;
 
-pub use self::copy::Copied;
+pub use self::copy::{Copied, Order};
+pub use self::stream::stream;
 
 /// What an image is to become. The default is a raw image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,19 +58,19 @@ fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: 
         overwrite: options.overwrite,
     };
     let draft = Draft::new(to, &create)?;
-    let copied = copy::copy(&**disk, &**draft.image().disk(), unit(draft.image()), progress)?;
+    let copied = copy::copy(&**disk, &**draft.image().disk(), order(draft.image()), progress)?;
     progress.check()?;
     progress.stage("flush", 0);
     Ok(Converted { image: draft.finish()?, copied })
 }
 
-/// Bytes that only one thread is to write: a band that is a file of its own. What a sparse file takes in the order of
-/// writing is written from front to back, so that the same disk gives the same file, and reads as fast as it was written.
-fn unit(target: &Image) -> u64 {
+/// A band that is a file of its own is written by one thread. What a sparse file takes in the order of writing is written
+/// from front to back, so that the same disk gives the same file, and reads as fast as it was written.
+fn order(target: &Image) -> Order {
     match target.format() {
-        Format::Udsb => target.bundle().map_or(1, |bundle| bundle.band_size()),
-        Format::Udsp | Format::Asif => target.disk().info().len,
-        _ => 1,
+        Format::Udsb => Order::SideBySide(target.bundle().map_or(1, |bundle| bundle.band_size())),
+        Format::Udsp | Format::Asif => Order::FrontToBack,
+        _ => Order::SideBySide(1),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The verbs, one file each: arguments, one call into the library, output.
 
 mod cat;
+mod checksum;
 mod completions;
 mod convert;
 mod cp;
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Segment(segment::Segment),
     Join(join::Join),
     Verify(verify::Verify),
+    Checksum(checksum::Checksum),
     Repair(repair::Repair),
     /// Print a completion script for a shell
     Completions(completions::Completions),
@@ -63,6 +65,7 @@ impl Command {
             Self::Segment(verb) => verb.run(output),
             Self::Join(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
+            Self::Checksum(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

@@ -1,0 +1,141 @@
+//! A disk from front to back, read ahead of whoever takes it: one thread reads, or decodes, while another writes or sums.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+
+use crate::Result;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::progress::Progress;
+
+/// Bytes handed over at a time: a chunk of most formats. All but the first of a range begin at a multiple of it.
+pub(super) const PIECE: usize = 1 << 20;
+/// Pieces read before the first of them is taken.
+const AHEAD: usize = 4;
+/// Zeros handed over at a time, so that whoever watches sees something move.
+const MOST_ZEROS: u64 = 64 << 20;
+
+/// What comes next, and where on the disk it stands.
+#[derive(Debug)]
+pub(super) enum Piece<'a> {
+    Data(u64, &'a [u8]),
+    /// What the source stores nothing for.
+    Zeros(Range<u64>),
+}
+
+enum Read {
+    Data(u64, Vec<u8>, usize),
+    Zeros(Range<u64>),
+}
+
+/// Hands `range` of `disk` to `take`, piece after piece and without gaps, until `take` or a read fails or `progress` says
+/// stop. Takes [`AHEAD`] pieces of memory.
+pub(super) fn in_order(
+    disk: &dyn BlockDevice,
+    range: Range<u64>,
+    progress: &dyn Progress,
+    mut take: impl FnMut(Piece<'_>) -> Result<()>,
+) -> Result<()> {
+    let (full, pieces) = sync_channel(AHEAD);
+    let (empty, buffers) = channel();
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || read(disk, range, &full, &buffers));
+        for _ in 0..AHEAD {
+            let _ = empty.send(vec![0; PIECE]); // a reader that has failed already takes none
+        }
+        // Both ends are gone when this is done, which ends the reader.
+        let taken = (move || {
+            for piece in pieces {
+                progress.check()?;
+                match piece {
+                    Read::Data(at, buf, len) => {
+                        take(Piece::Data(at, &buf[..len]))?;
+                        progress.advance(len as u64);
+                        let _ = empty.send(buf);
+                    }
+                    Read::Zeros(range) => {
+                        let len = range.end - range.start;
+                        take(Piece::Zeros(range))?;
+                        progress.advance(len);
+                    }
+                }
+            }
+            Ok(())
+        })();
+        let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        taken.and(read)
+    })
+}
+
+/// Reads until nobody takes any more.
+fn read(disk: &dyn BlockDevice, range: Range<u64>, full: &SyncSender<Read>, buffers: &Receiver<Vec<u8>>) -> Result<()> {
+    for extent in disk.extents(range) {
+        let (range, kind) = extent?;
+        let mut at = range.start;
+        while at < range.end {
+            let read = if kind == ExtentKind::Data {
+                let Ok(mut buf) = buffers.recv() else { return Ok(()) };
+                let len = (PIECE as u64 - at % PIECE as u64).min(range.end - at) as usize;
+                disk.read_at(at, &mut buf[..len])?;
+                Read::Data(at, buf, len)
+            } else {
+                Read::Zeros(at..range.end.min(at + MOST_ZEROS))
+            };
+            at += match &read {
+                Read::Data(_, _, len) => *len as u64,
+                Read::Zeros(zeros) => zeros.end - zeros.start,
+            };
+            if full.send(read).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+    use crate::progress::Silent;
+    use crate::{Error, Kind};
+
+    #[test]
+    fn pieces_make_up_the_disk() {
+        let bytes: Vec<u8> = (0..7 * PIECE + 77).map(|at| if at % (3 * PIECE) < PIECE { (at / 1000) as u8 } else { 0 }).collect();
+        let disk = Memory::from(bytes.clone());
+        for start in [0, 1, PIECE + 5] {
+            let (mut seen, mut next) = (Vec::new(), start as u64);
+            in_order(&disk, start as u64..bytes.len() as u64, &Silent, |piece| {
+                let at = match piece {
+                    Piece::Data(at, data) => {
+                        seen.extend_from_slice(data);
+                        at
+                    }
+                    Piece::Zeros(range) => {
+                        seen.resize(seen.len() + (range.end - range.start) as usize, 0);
+                        range.start
+                    }
+                };
+                assert_eq!(at, next);
+                next = (start + seen.len()) as u64;
+                Ok(())
+            })
+            .unwrap();
+            assert!(seen == bytes[start..]);
+        }
+    }
+
+    #[test]
+    fn whoever_takes_may_stop() {
+        let disk = Memory::from(vec![1; 20 * PIECE]);
+        let mut count = 0;
+        let stopped = in_order(&disk, 0..20 * PIECE as u64, &Silent, |_| {
+            count += 1;
+            if count == 3 { Err(Error::new(Kind::Limit, "test", "enough")) } else { Ok(()) }
+        });
+        assert_eq!((stopped.unwrap_err().kind(), count), (Kind::Limit, 3));
+        let beyond = in_order(&disk, 19 * PIECE as u64..21 * PIECE as u64, &Silent, |_| Ok(()));
+        assert_eq!(beyond.unwrap_err().kind(), Kind::OutOfRange);
+    }
+}

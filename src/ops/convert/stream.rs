@@ -1,0 +1,114 @@
+//! A disk to standard output, or anything else that is written from front to back.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+
+use rustix::fs::{OFlags, fcntl_getfl};
+
+use super::copy::{Copied, runs_of_data};
+use crate::container::Format;
+use crate::device::BlockDevice;
+use crate::ops::ahead::{self, Piece};
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+const LAYER: &str = "output";
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Writes `disk` to `out` in a format that is written in one pass: the raw ones. Holes and zeros become holes where `out`
+/// is a file that ends where it is written to, and zeros elsewhere.
+///
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it fails stays: nobody can take it back.
+pub fn stream(disk: &dyn BlockDevice, format: Format, out: File, progress: &dyn Progress) -> Result<Copied> {
+    if !format.is_plain() {
+        let message = format!("{format} ({}) is not written from front to back, so it needs a file", format.description());
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let len = disk.info().len;
+    progress.stage("copy", len);
+    let (mut out, mut copied) = (Out::new(out), Copied::default());
+    ahead::in_order(disk, 0..len, progress, |piece| {
+        match piece {
+            Piece::Zeros(range) => out.zeros(range.end - range.start),
+            Piece::Data(at, bytes) => {
+                copied.read += bytes.len() as u64;
+                out.data(at, bytes, &mut copied.written)
+            }
+        }
+        .map_err(failed)
+    })?;
+    out.finish().map_err(failed)?;
+    Ok(copied)
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::io(LAYER, "cannot be written", source)
+}
+
+/// Where the bytes go.
+struct Out {
+    file: File,
+    /// Where zeros can be left out: how many of them come before what is written next.
+    skipped: Option<u64>,
+}
+
+impl Out {
+    fn new(file: File) -> Self {
+        let skipped = can_skip(&file).unwrap_or(false).then_some(0);
+        Self { file, skipped }
+    }
+
+    fn data(&mut self, at: u64, bytes: &[u8], written: &mut u64) -> io::Result<()> {
+        if self.skipped.is_none() {
+            *written += bytes.len() as u64;
+            return self.file.write_all(bytes);
+        }
+        let mut done = 0;
+        for run in runs_of_data(bytes, at) {
+            self.zeros((run.start - done) as u64)?;
+            self.seek()?;
+            self.file.write_all(&bytes[run.clone()])?;
+            *written += run.len() as u64;
+            done = run.end;
+        }
+        self.zeros((bytes.len() - done) as u64)
+    }
+
+    fn zeros(&mut self, count: u64) -> io::Result<()> {
+        if let Some(skipped) = &mut self.skipped {
+            *skipped += count;
+            return Ok(());
+        }
+        let mut left = count;
+        while left > 0 {
+            let piece = left.min(ZEROS.len() as u64);
+            self.file.write_all(&ZEROS[..piece as usize])?;
+            left -= piece;
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self) -> io::Result<u64> {
+        let count = self.skipped.replace(0).unwrap_or(0);
+        self.file.seek(SeekFrom::Current(i64::try_from(count).map_err(io::Error::other)?))
+    }
+
+    /// The zeros at the end make the file longer.
+    fn finish(mut self) -> io::Result<()> {
+        if self.skipped.is_some() {
+            let end = self.seek()?;
+            if self.file.metadata()?.len() < end {
+                self.file.set_len(end)?;
+            }
+        }
+        self.file.flush()
+    }
+}
+
+/// Whether what is passed over in `file` reads as zeros: it is a regular file that ends here, not open for appending.
+fn can_skip(file: &File) -> io::Result<bool> {
+    let meta = file.metadata()?;
+    let mut file = file;
+    Ok(meta.is_file() && !fcntl_getfl(file)?.contains(OFlags::APPEND) && file.stream_position()? == meta.len())
+}
