@@ -5,6 +5,7 @@
 
 mod container;
 mod create;
+mod kept;
 mod parts;
 mod place;
 mod unlock;
@@ -30,6 +31,7 @@ use crate::store::LocalFile;
 use crate::{Error, Kind, Result};
 
 pub use create::{CreateOptions, Draft, FileDraft, create};
+pub use kept::KeptDraft;
 pub use unlock::Keys;
 pub use volume::{Volume, VolumeFormat};
 

@@ -169,7 +169,7 @@ fn new_file(aside: &Path) -> Result<Arc<LocalFile>> {
 }
 
 /// Makes the container. What a failure leaves is for [`Place`] to remove.
-fn make(aside: &Path, options: &CreateOptions) -> Result<Image> {
+pub(super) fn make(aside: &Path, options: &CreateOptions) -> Result<Image> {
     let mut layers = Vec::new();
     let made = match options.format {
         Format::Udsb => make_folder(aside, options, &mut layers)?,

@@ -19,6 +19,10 @@ pub(super) struct Place {
     target: PathBuf,
     /// In the same folder, so that it can be moved. Whatever is here when this is dropped is removed.
     aside: PathBuf,
+    /// What is aside stays, to be gone on with.
+    keeps: bool,
+    /// The image is in its place.
+    taken: bool,
     /// What the image replaces, locked.
     old: Option<Old>,
 }
@@ -44,7 +48,30 @@ impl Place {
         if !folder_of(target).is_dir() {
             return Err(Error::new(Kind::NotFound, LAYER, "the folder it is to be in does not exist"));
         }
-        Ok(Self { target: target.to_owned(), aside: unused_name(target)?, old })
+        Ok(Self { target: target.to_owned(), aside: unused_name(target)?, keeps: false, taken: false, old })
+    }
+
+    /// Claims `target` for an image that is made under a name that stays the same, and is not removed when this is dropped.
+    pub(super) fn claim_kept(target: &Path, overwrite: bool) -> Result<Self> {
+        let mut place = Self::claim(target, overwrite)?;
+        let mut name = std::ffi::OsString::from(".");
+        name.push(target.file_name().unwrap_or_default());
+        name.push(".partial");
+        (place.aside, place.keeps) = (target.with_file_name(name), true);
+        Ok(place)
+    }
+
+    /// Removes what is kept of an image that was never begun right, unless somebody is at it.
+    pub(super) fn clear_kept(&self) -> Result<()> {
+        let Ok(meta) = fs::symlink_metadata(&self.aside) else { return Ok(()) };
+        let removed = if meta.is_dir() {
+            let _unused = sparsebundle::lock_unused(&Local::new(&self.aside))?;
+            fs::remove_dir_all(&self.aside)
+        } else {
+            let _unused = Old::lock(&self.aside, &meta)?;
+            fs::remove_file(&self.aside)
+        };
+        removed.map_err(|source| Error::io(LAYER, "remove what is left of an unfinished image", source))
     }
 
     pub(super) fn target(&self) -> &Path {
@@ -62,6 +89,7 @@ impl Place {
             None => move_new(&self.aside, &self.target).map_err(failed)?,
             Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
         }
+        self.taken = true;
         let synced = File::open(folder_of(&self.target)).and_then(|folder| platform::make_names_durable(&folder));
         synced.map_err(|source| Error::io(LAYER, "make the name durable", source))
     }
@@ -69,6 +97,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // What has made way for the new image is at the kept name now: it goes in any case.
+        if self.keeps && !self.taken {
+            return;
+        }
         // The unfinished image, or the old one that has made way. Best effort: nobody is left to tell.
         if fs::symlink_metadata(&self.aside).is_ok_and(|meta| meta.is_dir()) {
             let _ = fs::remove_dir_all(&self.aside);
@@ -99,7 +131,7 @@ impl Old {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

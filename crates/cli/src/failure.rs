@@ -48,7 +48,7 @@ impl Failure {
         } else if output.json() {
             output.json_line(&Report { schema: 1, error: Described::new(&self.error, hint, exit) });
         } else if matches!(exit, Exit::Signal(_)) {
-            output.error("stopped as asked; nothing is damaged", None);
+            output.error("stopped as asked; nothing is damaged", self.hint.as_deref());
         } else {
             output.error(&printable(&self.error.to_string()), hint.map(printable).as_deref());
         }

@@ -59,6 +59,36 @@ fn an_interrupt_leaves_nothing_behind() {
     }
 }
 
+/// Killed without a word after something was made durable, the same command goes on, and the disk is the same.
+#[test]
+fn a_killed_conversion_is_gone_on_with() {
+    let scratch = Scratch::new();
+    write_noise(&scratch.path("noise"), 700 << 20);
+    for target in ["x.sparsebundle", "y.img"] {
+        let args = ["convert", "--resume", "--image-format", "udrw", "noise", target];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+        let mut child =
+            command.args(args).current_dir(scratch.path("")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let note = scratch.path(&format!(".{target}.partial-note"));
+        let done = || fs::read_to_string(&note).is_ok_and(|text| text.lines().nth(2).is_some_and(|done| done != "0"));
+        while !done() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        if child.wait().unwrap().success() {
+            eprintln!("skipped: SIGKILL came when {target} was done");
+            continue;
+        }
+        assert!(!scratch.path(target).exists());
+        let facts = scratch.json(&args);
+        let read = facts["bytes_read"].as_u64().unwrap();
+        assert!(read <= 700 << 20 && read < 500 << 20, "{read} bytes read again");
+        let sum = |image: &str| scratch.json(&["checksum", "--image-format", "udrw", image])["images"][0]["checksum"].clone();
+        let made = scratch.json(&["checksum", "--type", "sha256", target, "--image-format", facts["format"].as_str().unwrap()]);
+        assert_eq!(made["images"][0]["checksum"], sum("noise"));
+    }
+}
+
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let scratch = Scratch::new();

@@ -2,9 +2,10 @@
 //!
 //! [`convert`] makes the target under a name of its own and puts it in its place when it is whole. How the disk gets there
 //! depends on the target: containers that are changed in place are blank disks to which [`copy`](mod@copy) copies, standard
-//! output is a [`stream`].
+//! output is a [`stream`]. [`resume`] goes on with what was broken off.
 
 pub mod copy;
+mod resume;
 mod stream;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use crate::open::{CreateOptions, Draft, Image};
 use crate::progress::Progress;
 
 pub use self::copy::{Copied, Order};
+pub use self::resume::resume;
 pub use self::stream::stream;
 
 /// What an image is to become. The default is a raw image.
@@ -28,6 +30,19 @@ pub struct ConvertOptions {
     pub sector_size: Option<u32>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
+}
+
+impl ConvertOptions {
+    /// The blank image that the disk of `from` is copied to.
+    fn create(&self, from: &Image) -> CreateOptions {
+        CreateOptions {
+            format: self.format,
+            len: from.disk().info().len,
+            band_size: self.band_size,
+            sector_size: self.sector_size.or_else(|| sector_size(from, self.format)),
+            overwrite: self.overwrite,
+        }
+    }
 }
 
 /// What became of it.
@@ -49,16 +64,8 @@ pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn
 
 /// Into a container that is changed in place.
 fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
-    let disk = from.disk();
-    let create = CreateOptions {
-        format: options.format,
-        len: disk.info().len,
-        band_size: options.band_size,
-        sector_size: options.sector_size.or_else(|| sector_size(from, options.format)),
-        overwrite: options.overwrite,
-    };
-    let draft = Draft::new(to, &create)?;
-    let copied = copy::copy(&**disk, &**draft.image().disk(), order(draft.image()), progress)?;
+    let draft = Draft::new(to, &options.create(from))?;
+    let copied = copy::copy(&**from.disk(), &**draft.image().disk(), order(draft.image()), progress)?;
     progress.check()?;
     progress.stage("flush", 0);
     Ok(Converted { image: draft.finish()?, copied })

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
 use bandsaw::open::Image;
-use bandsaw::ops::convert::{ConvertOptions, Copied, convert, stream};
-use bandsaw::{Error, size};
+use bandsaw::ops::convert::{ConvertOptions, Copied, convert, resume, stream};
+use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -30,6 +30,7 @@ Examples:
   bandsaw convert App.dmg App.sparsebundle                     a compressed image becomes one that can be changed
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
+  bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
   bandsaw convert --format udsb disk.img backup --overwrite    the format by name")]
 pub(crate) struct Convert {
     /// The image to read
@@ -41,6 +42,9 @@ pub(crate) struct Convert {
     /// The same as TARGET
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
     output: Option<PathBuf>,
+    /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from there if it is there
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
@@ -72,6 +76,9 @@ impl Convert {
             return Err(Failure::usage("TARGET", "the image to make is not named"));
         };
         if target.as_os_str() == "-" {
+            if self.resume {
+                return Err(Failure::usage("--resume", "what went to standard output cannot be gone on with"));
+            }
             return self.to_standard_output(&output.aside());
         }
         let format = self.container.format(target)?;
@@ -92,7 +99,8 @@ impl Convert {
         let sector_size = self.container.sector_size();
         let options = ConvertOptions { format, band_size, sector_size, overwrite };
         let bar = Bar::new(output);
-        let made = convert(source, target, &options, &bar).map_err(|error| target::advise(error, &self.container))?;
+        let work = if self.resume { resume } else { convert };
+        let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
         let facts = Facts::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
@@ -102,6 +110,16 @@ impl Convert {
             sheet::write(&converted.image, output, out)?;
             writeln!(out, "\nread {:#}, wrote {:#}", size::display(bytes_read), size::display(bytes_written))
         })
+    }
+
+    fn advise(&self, error: Error) -> Failure {
+        match error.kind() {
+            Kind::Cancelled if self.resume => {
+                Failure::from(error).hint("what is done is kept; the same command goes on from there")
+            }
+            Kind::Conflict if error.message().contains(".partial") => error.into(),
+            _ => target::advise(error, &self.container),
+        }
     }
 
     fn to_standard_output(&self, output: &Output) -> Outcome {

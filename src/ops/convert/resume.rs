@@ -1,0 +1,71 @@
+//! A conversion that goes on where it was broken off.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::copy::{Copied, copy_range};
+use super::{ConvertOptions, Converted, order};
+use crate::open::{CreateOptions, Image, KeptDraft};
+use crate::progress::Progress;
+use crate::store::{Local, Store};
+use crate::{Error, Result};
+
+/// After so many bytes of the disk what was copied is made durable: what is done twice at most.
+const STEP: u64 = 256 << 20;
+
+/// As [`convert`](super::convert()), but what was done stays when it is broken off, in whatever way, beside `to`: the same
+/// call goes on from there. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
+/// that was changed since, or with other options.
+pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    let disk = from.disk();
+    let create = options.create(from);
+    let mut draft = KeptDraft::new(to, &create, &identity(from, &create)?)?;
+    let (len, order) = (disk.info().len, order(draft.image()));
+    progress.stage("copy", len);
+    progress.advance(draft.done());
+    let (mut at, mut copied, mut kept) = (draft.done(), Copied::default(), Copied::default());
+    while at < len {
+        let end = (at - at % STEP).saturating_add(STEP).min(len);
+        copied = copied + copy_range(&**disk, &**draft.image().disk(), at..end, order, progress)?;
+        at = end;
+        // Long holes are as quick to pass over the next time.
+        if copied != kept {
+            draft.keep(at)?;
+            kept = copied;
+        }
+    }
+    progress.check()?;
+    progress.stage("flush", 0);
+    Ok(Converted { image: draft.finish()?, copied })
+}
+
+/// What the target is made from and how, in one line: the same as long as nothing of it is changed.
+fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
+    let CreateOptions { format, len, band_size, sector_size, .. } = create;
+    let mut sum = Sha256::new();
+    let meta = fs::metadata(from.path()).map_err(|source| Error::io("image", "look at", source).in_file(from.path()))?;
+    if meta.is_dir() {
+        let mut files = Vec::new();
+        Local::new(from.path()).list("", &mut |entry| {
+            if !matches!(entry.name, "lock" | "token") {
+                let meta = entry.meta()?;
+                files.push((entry.name.to_owned(), meta.map(|meta| (meta.len, meta.version))));
+            }
+            Ok(())
+        })?;
+        files.sort();
+        files.iter().for_each(|file| sum.update(format!("{file:?}\n")));
+    } else {
+        let (ino, size) = (meta.ino(), meta.len());
+        sum.update(format!("{ino} {size} {} {}", meta.mtime(), meta.mtime_nsec()));
+    }
+    let mut line = format!("{format} {len} {band_size:?} {sector_size:?} ");
+    for byte in sum.finalize() {
+        let _ = write!(line, "{byte:02x}");
+    }
+    Ok(line)
+}
