@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bandsaw::container::asif::{self, Asif, CreateOptions, LayerKind};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent, Memory};
-use bandsaw::problem::Severity;
+use bandsaw::problem::{Problems, Severity};
+use bandsaw::progress::Silent;
 use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
 use bandsaw::testing::PowerCut;
 use bandsaw::testing::model::{Model, operations};
@@ -36,7 +37,10 @@ fn open(bytes: impl Into<Vec<u8>>) -> Result<Asif> {
 
 /// What `check` says, damage first.
 fn problems(file: &Arc<dyn BlockDevice>) -> Vec<(Severity, String)> {
-    let mut found: Vec<_> = asif::check(file).into_iter().map(|problem| (problem.severity, problem.error.to_string())).collect();
+    let mut problems = Problems::default();
+    let ended = asif::check(file, &mut problems, &Silent).err().map(|error| (Severity::Damage, error.to_string()));
+    let mut found: Vec<_> =
+        problems.into_iter().map(|problem| (problem.severity, problem.error.to_string())).chain(ended).collect();
     found.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
     found
 }

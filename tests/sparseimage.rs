@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage, default_band_size};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Memory};
-use bandsaw::problem::Severity;
+use bandsaw::problem::{Problems, Severity};
+use bandsaw::progress::Silent;
 use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
 use bandsaw::testing::model::{Model, operations};
 use bandsaw::testing::power_cut::Survival;
@@ -39,8 +40,12 @@ fn slots(file: &Memory) -> Vec<u32> {
 
 /// What `check` says, damage first.
 fn problems(file: &dyn BlockDevice) -> Vec<(Severity, String)> {
+    let bytes = file.read_vec(0, file.info().len as usize).unwrap();
+    let mut problems = Problems::default();
+    let ended = sparseimage::check(&(Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>), &mut problems, &Silent);
+    let ended = ended.err().map(|error| (Severity::Damage, error.to_string()));
     let mut found: Vec<_> =
-        sparseimage::check(file).into_iter().map(|problem| (problem.severity, problem.error.to_string())).collect();
+        problems.into_iter().map(|problem| (problem.severity, problem.error.to_string())).chain(ended).collect();
     found.sort_by_key(|(severity, _)| std::cmp::Reverse(*severity));
     found
 }

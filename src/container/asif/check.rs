@@ -7,20 +7,22 @@ use super::mask::State;
 use super::owners::Owner;
 use super::{Asif, LAYER, load};
 use crate::device::{Access, BlockDevice};
-use crate::problem::{Findings, Problem, Severity};
+use crate::problem::{Findings, Problems, Severity};
+use crate::progress::Progress;
 use crate::{Error, Result};
 
-/// Every problem of the image in `file`, which is only read.
-pub fn check(file: &Arc<dyn BlockDevice>) -> Vec<Problem> {
-    let mut findings = Findings::Check(Vec::new());
-    let checked = check_all(file, &mut findings);
-    findings.into_problems(checked)
-}
-
-fn check_all(file: &Arc<dyn BlockDevice>, findings: &mut Findings) -> Result<()> {
-    let loaded = load::load(&**file, findings)?;
+/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
+/// error is damage that leaves nothing to tell, or why the image cannot be judged.
+pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dyn Progress) -> Result<Asif> {
+    progress.stage("check", 0);
+    let mut findings = Findings::Check(problems, progress);
+    let mut loaded = load::load(&**file, &mut findings)?;
     let (beyond, end) = (loaded.beyond.clone(), loaded.used.end());
+    let (metadata, sectors) = (loaded.header.metadata.take(), loaded.header.sectors);
     let image = Asif::over(file.clone(), loaded, Access::ReadOnly)?;
+    if let Some(first) = metadata {
+        findings.keep(image.read_metadata(sectors, first))?;
+    }
     for (chunk, at) in beyond.iter().filter(|(chunk, _)| !image.described().chunks.contains(chunk)) {
         let leftover = format!("something for chunk {}, past the end of the disk", chunk.0);
         findings.report(Severity::Warning, Error::corrupt(LAYER, *at, leftover))?;
@@ -28,14 +30,16 @@ fn check_all(file: &Arc<dyn BlockDevice>, findings: &mut Findings) -> Result<()>
     let (len, end) = (file.info().len, end.0 * image.geometry.chunk_bytes());
     if len > end {
         let unused = format!("{} bytes after the last chunk belong to nothing", len - end);
-        return findings.report(Severity::Note, Error::corrupt(LAYER, end, unused));
+        findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
+    } else if len < end {
+        image.check_cut_off(len, &mut findings)?;
     }
-    if len < end { image.check_cut_off(len, findings) } else { Ok(()) }
+    Ok(image)
 }
 
 impl Asif {
     /// The file ends within its last chunk: whether something is lost by that.
-    fn check_cut_off(&self, len: u64, findings: &mut Findings) -> Result<()> {
+    fn check_cut_off(&self, len: u64, findings: &mut Findings<'_>) -> Result<()> {
         let there = len % self.geometry.chunk_bytes();
         let is_lost = match self.last_chunks(1)?.first() {
             Some((_, Owner::Data(chunk))) => match self.tables.entry(*chunk)? {

@@ -40,7 +40,7 @@ pub(super) struct Loaded {
 }
 
 /// Reads all of `file` that is not data.
-pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings) -> Result<Loaded> {
+pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < LEAST_FILE {
         return Err(Error::corrupt(LAYER, 0, format!("the file has {file_len} bytes, its header alone {LEAST_FILE}")));
@@ -80,10 +80,10 @@ fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u
 }
 
 /// One walk through all that names chunks of the file.
-struct Walk<'a> {
+struct Walk<'a, 'f> {
     file: &'a dyn BlockDevice,
     file_len: u64,
-    findings: &'a mut Findings,
+    findings: &'a mut Findings<'f>,
     header: &'a Header,
     used: Used,
     bitmaps: u64,
@@ -101,7 +101,7 @@ struct Partial {
     at: u64,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn damage(&mut self, at: u64, what: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
         self.findings.report(Severity::Damage, Error::corrupt(LAYER, at, what))
     }
@@ -132,6 +132,7 @@ impl Walk<'_> {
     }
 
     fn table(&mut self, table: u32, chunk: FileChunk) -> Result<()> {
+        self.findings.advance(1)?;
         let geometry = self.header.geometry;
         let start = geometry.in_file(chunk, 0..0).start;
         let mut partial = Partial::default();

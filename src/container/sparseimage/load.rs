@@ -31,7 +31,7 @@ pub(super) struct Twins {
 }
 
 /// Reads the index of `file`.
-pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings) -> Result<Loaded> {
+pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Result<Loaded> {
     let file_len = file.info().len;
     if file_len < NODE {
         return Err(Error::corrupt(LAYER, 0, format!("the file has {file_len} bytes, its header alone {NODE}")));
@@ -46,6 +46,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings) -> Result<Lo
     table.slots.extend(raw.slots.map(Label::from));
     let mut next = head.next;
     while next != 0 {
+        findings.advance(1)?;
         next = load_next(file, &mut table, next)?;
     }
     let used = table.slots.iter().rposition(|label| *label != Label::NONE).map_or(0, |last| last + 1);
@@ -89,7 +90,7 @@ fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> 
 }
 
 /// Sorts the slots into bands, leftovers and gaps. Returns the bands found twice, with both slots.
-fn sort(file_len: u64, table: &mut Table, findings: &mut Findings) -> Result<Vec<(BandIndex, Slot, Slot)>> {
+fn sort(file_len: u64, table: &mut Table, findings: &mut Findings<'_>) -> Result<Vec<(BandIndex, Slot, Slot)>> {
     let mut twins = Vec::new();
     for number in 0..table.slots.len() as u32 {
         let slot = Slot(number);
@@ -124,7 +125,7 @@ fn compare(
     file: &dyn BlockDevice,
     table: &Table,
     twins: Vec<(BandIndex, Slot, Slot)>,
-    findings: &mut Findings,
+    findings: &mut Findings<'_>,
 ) -> Result<Vec<Twins>> {
     let mut compared = Vec::with_capacity(twins.len());
     for (band, earlier, later) in twins {

@@ -4,11 +4,13 @@
 //! * [`table`]: the index in memory; [`load`] reads and checks it.
 //! * [`bands`]: where bytes of the disk are in the file, and how they get there.
 //! * [`commit`]: flush; moving the last bands into gaps and cutting the file, so that no power cut shows the wrong bytes.
+//! * [`check`](mod@check): all that is wrong.
 //! * [`resize`]: growing and shrinking. [`recover`]: tidying up what a power cut left.
 //!
 //! What is not done: nothing is kept about which parts of a band were written. On disk there is no place for it.
 
 mod bands;
+mod check;
 mod commit;
 mod layout;
 mod load;
@@ -26,8 +28,10 @@ use self::table::{MAX_SLOTS, Table};
 use super::{SECTOR, check_len};
 use crate::device::units::Units;
 use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent, failed::Failed};
-use crate::problem::{Findings, Problem, Severity};
+use crate::problem::Findings;
 use crate::{Error, Kind, Result};
+
+pub use self::check::check;
 
 const LAYER: &str = "sparse image";
 
@@ -81,23 +85,6 @@ pub fn default_band_size(len: u64) -> u64 {
 /// Whether a file that begins with `start` is a sparse image.
 pub fn probe(start: &[u8]) -> bool {
     start.starts_with(&layout::MAGIC)
-}
-
-/// Every problem of the image in `file`, which is only read.
-pub fn check(file: &dyn BlockDevice) -> Vec<Problem> {
-    let mut findings = Findings::Check(Vec::new());
-    let checked = load::load(file, &mut findings).and_then(|loaded| {
-        let (file_len, end) = (file.info().len, loaded.table.end());
-        if file_len < end {
-            let lost = format!("the file ends at byte {file_len}, its last band at {end}");
-            findings.report(Severity::Damage, Error::corrupt(LAYER, file_len, lost))?;
-        } else if file_len > end {
-            let unused = format!("{} bytes after the last band belong to nothing", file_len - end);
-            findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
-        }
-        Ok(())
-    });
-    findings.into_problems(checked)
 }
 
 impl SparseImage {

@@ -79,6 +79,18 @@ impl Table {
         self.slots.len().checked_sub(1).map_or(last_node, |last| last_node.max(self.place(Slot(last as u32)) + self.band_size))
     }
 
+    /// Where the file must reach for every byte of the disk that is stored to be there: the last band may lie partly past
+    /// the end of the disk.
+    pub(super) fn needed(&self) -> u64 {
+        let last = self.slots.len().checked_sub(1);
+        let visible = last.map(|last| match self.slots[last].band() {
+            Some(band) => self.len.saturating_sub(u64::from(band.0) * self.band_size).min(self.band_size),
+            None => 0,
+        });
+        let nodes = self.nodes.last().map_or(NODE, |node| node + NODE);
+        last.zip(visible).map_or(nodes, |(last, visible)| nodes.max(self.place(Slot(last as u32)) + visible))
+    }
+
     /// The next slot, with the node it needs if that is not there yet, and where the file will end with it.
     pub(super) fn next_slot(&self) -> Result<Next> {
         if self.slots.len() >= MAX_SLOTS {

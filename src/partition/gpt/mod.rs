@@ -1,5 +1,6 @@
 //! The GUID partition table: two copies of a header and a table, each with checksums.
 
+mod check;
 mod create;
 mod repair;
 
@@ -13,6 +14,7 @@ use super::{Map, Partition, Scheme, TypeId, block_range};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
+pub(super) use check::check;
 pub use create::{Geometry, Guids, NewPartition, create, create_single};
 pub use repair::{Repaired, repair};
 

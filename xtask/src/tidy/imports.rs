@@ -5,7 +5,7 @@ use super::{Fault, Text};
 /// Each module with those that it may use, apart from itself and `error`.
 const MAY_USE: [(&str, &[&str]); 17] = [
     ("error", &[]),
-    ("problem", &[]),
+    ("problem", &["progress"]),
     ("progress", &[]),
     ("size", &[]),
     ("address", &[]),
@@ -13,8 +13,8 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("platform", &[]),
     ("codec", &[]),
     ("store", &["device", "platform"]),
-    ("partition", &["device"]),
-    ("crypt", &["device", "codec"]),
+    ("partition", &["device", "problem"]),
+    ("crypt", &["device", "codec", "problem"]),
     ("container", &["device", "codec", "crypt", "store", "platform", "problem", "progress", "size"]),
     ("decmpfs", &["device", "codec"]),
     ("fs", &["device", "codec", "crypt", "decmpfs", "platform", "problem", "progress"]),

@@ -1,0 +1,29 @@
+//! What is wrong with an image, all of it.
+
+use std::sync::Arc;
+
+use super::{LAYER, SparseImage, load};
+use crate::device::{Access, BlockDevice};
+use crate::problem::{Findings, Problems, Severity};
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
+/// error is damage that leaves nothing to tell, or why the image cannot be judged.
+pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dyn Progress) -> Result<SparseImage> {
+    progress.stage("check", 0);
+    let mut findings = Findings::Check(problems, progress);
+    let table = load::load(&**file, &mut findings)?.table;
+    let (file_len, end) = (file.info().len, table.end());
+    if file_len < table.needed() {
+        let lost = format!("the file ends at byte {file_len}, its last band at {end}");
+        findings.report(Severity::Damage, Error::corrupt(LAYER, file_len, lost))?;
+    } else if file_len < end {
+        let lost = format!("the file ends at byte {file_len}, its last band at {end}; nothing of the disk is lost");
+        findings.report(Severity::Warning, Error::corrupt(LAYER, file_len, lost))?;
+    } else if file_len > end {
+        let unused = format!("{} bytes after the last band belong to nothing", file_len - end);
+        findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
+    }
+    Ok(SparseImage { access: Access::ReadOnly, ..SparseImage::over(file.clone(), table) })
+}

@@ -1,0 +1,31 @@
+//! Everything that is wrong with a partition map.
+
+use super::layout::{DRIVER_DESCRIPTOR_SIGNATURE, MbrRaw};
+use super::{Map, Scheme, apm, gpt, mbr, overlaps, read};
+use crate::device::BlockDevice;
+use crate::problem::{Problems, Severity};
+use crate::{Error, Result};
+
+/// Adds every problem of the map of `disk` and returns the map, its own `problems` empty; `None` if the disk has none.
+/// An error is damage that leaves no partition to tell. Nothing is changed.
+pub fn check(disk: &dyn BlockDevice, problems: &mut Problems) -> Result<Option<Map>> {
+    if disk.info().len < size_of::<MbrRaw>() as u64 {
+        return Ok(None);
+    }
+    let block_0 = read::<MbrRaw>(disk, 0)?;
+    let map = match gpt::check(disk, &block_0, problems)? {
+        Some(map) => Some(map),
+        None => match apm::probe(disk)? {
+            Some(map) => Some(map),
+            None => mbr::probe(disk, &block_0)?,
+        },
+    };
+    let Some(mut map) = map else { return Ok(None) };
+    if map.scheme == Scheme::Apm && !block_0.boot_code.starts_with(&DRIVER_DESCRIPTOR_SIGNATURE) {
+        let missing = "block 0 lacks the driver descriptor ER, which older systems look for";
+        problems.add(Severity::Note, Error::corrupt("apple partition map", 0, missing));
+    }
+    map.problems.drain(..).for_each(|error| problems.add(Severity::Damage, error));
+    overlaps(&map.partitions).into_iter().for_each(|error| problems.add(Severity::Damage, error));
+    Ok(Some(map))
+}
