@@ -206,7 +206,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-fn read_passphrase(file: &dyn BlockDevice, range: Range<u64>) -> Result<Passphrase> {
+pub(super) fn read_passphrase(file: &dyn BlockDevice, range: Range<u64>) -> Result<Passphrase> {
     debug_assert!(range.end <= LARGEST_HEADER, "checked by Header::parse");
     let bytes = file.read_vec(range.start, (range.end - range.start) as usize)?;
     let (raw, _) = PassphraseRaw::ref_from_prefix(&bytes).map_err(|_| {

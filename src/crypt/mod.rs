@@ -6,6 +6,7 @@
 
 mod aes;
 mod blocks;
+mod check;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
 mod device;
@@ -16,6 +17,7 @@ mod layout;
 mod sectors;
 
 pub(crate) use blocks::{Blank, Blocks, Window};
+pub use check::check;
 pub use device::Device;
 pub use header::{Description, Locked, Protection, Secret};
 pub use keys::{KeyMaterial, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};

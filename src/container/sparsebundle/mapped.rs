@@ -16,6 +16,16 @@ const PREFIX: u64 = 16;
 /// The map of an 8 GiB band, the largest that macOS makes. Memory is not spent on more.
 const MOST_BYTES: u64 = (8 << 30) / PER_BYTE;
 
+/// Where the map begins in a file of `len` bytes. `None`: a file of that length means nothing.
+fn start_of(len: u64, band_size: u64) -> Option<u64> {
+    len.checked_sub(band_size.div_ceil(PER_BYTE)).filter(|start| matches!(*start, 0 | PREFIX))
+}
+
+/// Whether a map of `len` bytes is one for bands of this size; an empty one hides nothing.
+pub(super) fn is_len(len: u64, band_size: u64) -> bool {
+    len == 0 || start_of(len, band_size).is_some()
+}
+
 /// The map of one band.
 #[derive(Debug)]
 pub(super) struct Mapped {
@@ -30,8 +40,8 @@ impl Mapped {
             return Ok(None);
         };
         let expected = band_size.div_ceil(PER_BYTE);
-        let start = match file.info().len.checked_sub(expected) {
-            Some(start @ (0 | PREFIX)) if expected <= MOST_BYTES => start,
+        let start = match start_of(file.info().len, band_size) {
+            Some(start) if expected <= MOST_BYTES => start,
             _ => return Ok(Some(Self { bits: Box::default() })),
         };
         let bits = file.read_vec(start, expected as usize)?.into_boxed_slice();

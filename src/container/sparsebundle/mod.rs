@@ -10,6 +10,7 @@
 
 mod bands;
 mod cache;
+mod check;
 mod cipher;
 mod discard;
 mod flush;
@@ -31,6 +32,7 @@ use crate::{Error, Kind, Result};
 use bands::Bands;
 use token::Unlocked;
 
+pub use check::check;
 pub use plist::Version;
 pub use survey::Survey;
 pub use token::encryption;

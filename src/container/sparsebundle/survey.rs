@@ -1,6 +1,7 @@
 //! A look at every file of a bundle: how much is stored, and what should not be there. Source:
 //! docs/formats/sparsebundle.md §9, sanity check list.
 
+use super::check::{Rules, check_name};
 use super::plist::{self, BACKUP, INFO};
 use super::{BANDS, BandIndex, Bundle, LAYER, read_plist};
 use crate::error::Place;
@@ -73,31 +74,17 @@ impl Bundle {
     }
 
     fn check_band(&self, entry: &Entry<'_>, survey: &mut Survey) -> Result<()> {
-        let disk = self.bands.len();
         let Some(index) = BandIndex::from_name(BANDS, entry.name) else {
-            if !is_finders(entry.name) {
-                survey.found(entry.name, "expected the number of a band in lower-case hexadecimal".to_owned());
-            }
+            check_name(entry.name).into_iter().for_each(|(_, what)| survey.found(entry.name, what));
             return Ok(());
         };
         let Some(meta) = entry.meta()? else { return Ok(()) };
         survey.bands += 1;
         survey.len = survey.len.saturating_add(meta.len);
         survey.allocated = survey.allocated.saturating_add(meta.allocated);
-        let (count, most) = (self.bands.count(disk), self.bands.most_stored(index, disk));
-        if index.0 >= count {
-            survey.found(entry.name, format!("expected no band past the end of the disk, which has {count}"));
-        } else if let Err(message) = self.bands.check_stored(meta.len) {
-            survey.found(entry.name, message);
-        } else if meta.len > most {
-            survey.found(entry.name, format!("expected at most {most} bytes up to the end of the disk, found {}", meta.len));
-        }
+        let info = plist::Info { size: self.bands.len(), band_size: self.bands.band_size, version: self.bands.version };
+        let rules = Rules { info, cipher_block: self.bands.cipher_block() };
+        rules.check_len(index, meta.len).into_iter().for_each(|(_, what)| survey.found(entry.name, what));
         Ok(())
     }
-}
-
-/// Files that macOS leaves in any folder of a file server.
-fn is_finders(name: &str) -> bool {
-    let last = name.rsplit('/').next().unwrap_or(name);
-    last == ".DS_Store" || last.starts_with("._")
 }

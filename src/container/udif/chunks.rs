@@ -80,7 +80,7 @@ impl Chunks {
 
 const LAYER: &str = "udif chunk map";
 
-fn chunk(table: &Table, run: &Run, fork_len: u64) -> Result<Chunk> {
+pub(super) fn chunk(table: &Table, run: &Run, fork_len: u64) -> Result<Chunk> {
     let start = (table.first_sector + run.first_sector) * SECTOR;
     let len = run.sector_count * SECTOR;
     let damaged = |message: String| Err(Error::corrupt(LAYER, start, message));

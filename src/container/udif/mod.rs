@@ -4,11 +4,13 @@
 //! * [`chunks`]: which chunk holds which bytes of the disk. [`cache`]: chunks lately decoded.
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
 //! * [`list`]: resources written as a property list, [`roman`] the text in them. [`verify`]: the stored sums.
+//! * [`check`](mod@check): all that is wrong with the structure.
 //!
 //! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
 //! zeros. Source: docs/formats/udif.md.
 
 mod cache;
+mod check;
 mod chunks;
 mod layout;
 mod list;
@@ -33,6 +35,7 @@ use crate::codec::Codec;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent};
 use crate::{Error, Kind, Result};
 
+pub use check::check;
 pub use layout::{Checksum, Segment};
 pub use list::{bare_list, image_list};
 pub use parts::{Cut, MOST_WRITTEN_PARTS, Parts};

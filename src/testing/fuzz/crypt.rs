@@ -3,18 +3,30 @@
 use std::sync::Arc;
 
 use super::{describe, disk};
-use crate::crypt::{Device, KeyMaterial, LEAST_ITERATIONS, Locked, Protection, Secret};
+use crate::crypt::{self, Device, KeyMaterial, LEAST_ITERATIONS, Locked, Protection, Secret};
 use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use crate::problem::{Problems, Severity};
 
 /// An input describes a file. Its header is refused, or what it tells is within the file, and with some key (they are not
 /// unlocked here: that takes long on purpose) the data can be read at both ends. The file is as it was.
 pub fn crypt_header(input: &[u8]) {
     let Some(file) = disk(input) else { return };
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(file.to_vec()));
-    let Ok(Some(header)) = Locked::read(&*file) else { return };
+    let mut problems = Problems::default();
+    let checked = crypt::check(&*file, &mut problems);
+    let told = checked.is_err() || problems.worst() > Some(Severity::Note);
+    let Ok(read) = Locked::read(&*file) else {
+        assert!(told, "a check finds nothing wrong with a header that is refused");
+        return;
+    };
+    assert!(told || checked.ok().flatten() == read.as_ref().map(|header| header.describe().block));
+    let Some(header) = read else { return };
     let description = header.describe();
     let Ok(keys) = KeyMaterial::random(description.key_bits) else { panic!("{description:?}") };
-    let Ok(device) = Device::new(file.clone(), header, &keys) else { return };
+    let Ok(device) = Device::new(file.clone(), header, &keys) else {
+        assert!(told, "a check finds nothing wrong with data that are cut short");
+        return;
+    };
     let len = device.info().len;
     assert!(len == description.data_size && len <= file.info().len, "{description:?}");
     for offset in [0, len.saturating_sub(512)] {

@@ -3,11 +3,12 @@
 use super::{describe, disk};
 use crate::device::{BlockDevice, Memory};
 use crate::partition::{self, APPLE_HFS, Map, gpt};
+use crate::problem::{Problems, Severity};
 
 /// The rest of an input describes a disk if its first byte is even; else the checksums of its GPT are made right, so that
 /// the numbers behind them are met.
 ///
-/// Probing changes nothing; partitions lie within the disk and have numbers of their own. Repair is refused and changes
+/// Probing and checking change nothing and find the same partitions, and what is wrong for one is for the other; partitions lie within the disk and have numbers of their own. Repair is refused and changes
 /// nothing, or leaves a map without damage that has the same partitions; a second one finds nothing to do.
 pub fn partition_map(input: &[u8]) {
     let Some((flags, input)) = input.split_first() else { return };
@@ -16,8 +17,21 @@ pub fn partition_map(input: &[u8]) {
         gpt::seal(&disk);
     }
     let before = disk.to_vec();
-    let found = partition::probe(&disk).ok().flatten();
-    assert!(disk.to_vec() == before, "probing changed the disk");
+    let probed = partition::probe(&disk);
+    let mut problems = Problems::default();
+    let checked = partition::check(&disk, &mut problems);
+    assert!(disk.to_vec() == before, "probing or checking changed the disk");
+    match (&probed, &checked) {
+        (Ok(probed), Ok(checked)) => {
+            let partitions = |map: &Option<Map>| map.as_ref().map(|map| map.partitions.clone());
+            assert_eq!(partitions(probed), partitions(checked));
+            let wrong = probed.as_ref().is_some_and(|map| !map.problems.is_empty());
+            assert!(!wrong || problems.worst().is_some(), "{probed:?}");
+        }
+        (Err(_), checked) => assert!(checked.is_err() || problems.worst() == Some(Severity::Damage)),
+        (Ok(probed), Err(_)) => panic!("a check is refused, but there is {probed:?}"),
+    }
+    let found = probed.ok().flatten();
     if let Some(map) = &found {
         check(map, disk.info().len);
     }

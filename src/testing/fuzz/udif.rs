@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::codec::{Codec, Encoder, Level};
-use crate::container::udif::Udif;
+use crate::container::udif::{self, Udif};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
 
 /// More runs than this of one image are not read, nor are sums of longer disks computed.
@@ -39,10 +40,20 @@ pub fn encode(input: &[u8]) {
     }
 }
 
-/// An input is a compressed image. It is refused, or a disk of whole sectors whose runs are within it and, as far as they
+/// An input is a compressed image. It is refused, and a check says that it is damaged, or a disk of whole sectors whose
+/// runs are within it and, as far as they
 /// decode, read the same at once and in pieces.
 pub fn udif(input: &[u8]) {
-    let Ok(image) = Udif::open(Arc::new(Memory::read_only(input))) else { return };
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(input));
+    let mut problems = Problems::default();
+    let checked = udif::check(&file, &mut problems, &Silent);
+    let told = checked.is_err() || problems.count(Severity::Damage) > 0;
+    let Ok(image) = Udif::open(file) else {
+        assert!(told, "a check finds nothing wrong with an image that does not open");
+        return;
+    };
+    // An image without any table opens, as zeros; a check refuses to call that an image.
+    assert!(checked.is_ok_and(|checked| checked.info().len == image.info().len) || told);
     let len = image.info().len;
     assert!(len.is_multiple_of(512));
     for extent in image.extents(0..len).take(MOST_RUNS) {

@@ -1,0 +1,229 @@
+//! Everything that is wrong with a bundle. Source: docs/formats/sparsebundle.md §9, sanity check list.
+//!
+//! Nothing is kept of the bands but one bit for each: a bundle may have millions.
+
+use std::ops::Range;
+
+use super::plist::{self, BACKUP, INFO, Unread, Version};
+use super::{BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, TOKEN, mapped, read_plist};
+use crate::problem::{Findings, Problems, Severity};
+use crate::progress::Progress;
+use crate::store::{Entry, Open, Store};
+use crate::{Error, Kind, Result, crypt};
+
+/// Bands whose files are remembered, so that what stands in the place of a missing one is found: 512 KiB of bits.
+const REMEMBERED: u64 = 1 << 22;
+
+/// Adds every problem of the bundle in `store`, which is only read: its lists, its token, every file of a band and of a
+/// map. An error is damage that leaves nothing to tell, or why the bundle cannot be judged.
+pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
+    progress.stage("check", 0);
+    let token = check_token(store, problems);
+    let mut findings = Findings::Check(problems, progress);
+    let cipher_block = findings.keep(token)?.flatten();
+    let info = check_plists(store, &mut findings)?;
+    let rules = Rules { info, cipher_block: cipher_block.map(u64::from) };
+    if rules.count() > MANY_BANDS {
+        let many = format!("the bundle has {} bands when it is full; that many files make it slow to copy", rules.count());
+        findings.report(Severity::Note, at(INFO, many))?;
+    }
+    let mut walk = Walk { store, rules, findings, met: Vec::new() };
+    store.list(BANDS, &mut |entry| walk.band(&entry))?;
+    walk.missing_bands()?;
+    store.list(MAPPED, &mut |entry| walk.map(&entry))
+}
+
+fn at(name: &str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(Kind::Corrupt, LAYER, what).named(name)
+}
+
+/// The bytes of the cipher's blocks, where the token holds the header of an encrypted bundle.
+fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>> {
+    let Some(token) = store.open(TOKEN, Open::Read)? else {
+        problems.add(Severity::Note, at(TOKEN, "is missing; older systems lock the bundle by it"));
+        return Ok(None);
+    };
+    let block = crypt::check(&*token, problems).map_err(|error| error.in_file(TOKEN))?;
+    let len = token.info().len;
+    if block.is_none() && len > 0 {
+        problems.add(Severity::Warning, at(TOKEN, format!("holds {len} bytes that are no encryption header; they are ignored")));
+    }
+    Ok(block)
+}
+
+/// What the bundle says of itself, by the list that counts.
+fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist::Info> {
+    let backup = read_plist(store, BACKUP);
+    let info = match read_plist(store, INFO) {
+        Ok(info) => info,
+        Err(Unread::Refused(error)) => return Err(error),
+        Err(Unread::Unreadable(error)) => {
+            let backup = match backup {
+                Ok(backup) => backup,
+                Err(unread) => {
+                    findings.report(Severity::Damage, unread.into())?;
+                    return Err(error);
+                }
+            };
+            let told = format!("{}; {BACKUP} is used instead", error.message());
+            findings.report(Severity::Damage, Error::new(error.kind(), LAYER, told).named(INFO))?;
+            return Ok(backup);
+        }
+    };
+    match backup.map_err(Error::from) {
+        Ok(backup) if backup == info => {}
+        Ok(backup) => {
+            let facts = |info: &plist::Info| {
+                format!("size {}, band-size {}, version {}", info.size, info.band_size, info.version.number())
+            };
+            let differs = format!("expected {} as in {INFO}, found {}", facts(&info), facts(&backup));
+            // A change of size writes the copy first; nothing else ever differs.
+            let resized = plist::Info { size: info.size, ..backup } == info;
+            findings.report(if resized { Severity::Warning } else { Severity::Damage }, at(BACKUP, differs))?;
+        }
+        // Bundles of other makers come without the copy; they read no worse.
+        Err(error) if error.kind() == Kind::NotFound => findings.report(Severity::Note, error)?,
+        Err(error) => findings.report(Severity::Warning, error)?,
+    }
+    Ok(info)
+}
+
+/// What follows for the files of bands from what the bundle says of itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) info: plist::Info,
+    pub(super) cipher_block: Option<u64>,
+}
+
+impl Rules {
+    /// How many bands the disk has.
+    pub(super) fn count(&self) -> u64 {
+        self.info.size.div_ceil(self.info.band_size)
+    }
+
+    /// What is wrong with a band's file of `len` bytes.
+    pub(super) fn check_len(&self, index: BandIndex, len: u64) -> Option<(Severity, String)> {
+        let band_size = self.info.band_size;
+        let most = self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size);
+        let block = self.cipher_block.unwrap_or(1);
+        if index.0 >= self.count() {
+            let past = format!("expected no band past the end of the disk, which has {}", self.count());
+            Some((Severity::Warning, past))
+        } else if len > band_size {
+            Some((Severity::Damage, format!("expected at most {band_size} bytes, the band size, found {len}")))
+        } else if !len.is_multiple_of(block) {
+            Some((Severity::Damage, format!("expected whole cipher blocks of {block} bytes, found {len} bytes")))
+        } else if len > most.next_multiple_of(block) {
+            Some((Severity::Warning, format!("expected at most {most} bytes up to the end of the disk, found {len}")))
+        } else {
+            None
+        }
+    }
+}
+
+/// What is wrong with a name in `bands/` that no band has. `None`: nothing, the Finder left it.
+pub(super) fn check_name(name: &str) -> Option<(Severity, String)> {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    if let Some(absent) = last.strip_prefix('.').and_then(|name| name.strip_suffix(".icloud")) {
+        return Some((Severity::Damage, format!("band {absent} is in iCloud and not on this disk; download it first")));
+    }
+    if last == ".DS_Store" || last.starts_with("._") {
+        return None;
+    }
+    Some(match spelled_otherwise(name) {
+        Some(BandIndex(index)) => {
+            (Severity::Damage, format!("is not read: band {index:x} is called so, in lower case and without zeros before it"))
+        }
+        None => (Severity::Warning, "expected the number of a band in lower-case hexadecimal".to_owned()),
+    })
+}
+
+/// The band whose number a name is that is not spelled as macOS does.
+pub(super) fn spelled_otherwise(name: &str) -> Option<BandIndex> {
+    let digits = name.strip_prefix(BANDS).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u64::from_str_radix(digits, 16).ok().map(BandIndex)
+}
+
+struct Walk<'a> {
+    store: &'a dyn Store,
+    rules: Rules,
+    findings: Findings<'a>,
+    /// A bit for each band that has a file.
+    met: Vec<u64>,
+}
+
+impl Walk<'_> {
+    fn report(&mut self, name: &str, found: Option<(Severity, String)>) -> Result<()> {
+        found.map_or(Ok(()), |(severity, what)| self.findings.report(severity, at(name, what)))
+    }
+
+    fn band(&mut self, entry: &Entry<'_>) -> Result<()> {
+        self.findings.advance(1)?;
+        let Some(index) = BandIndex::from_name(BANDS, entry.name) else {
+            return self.stray(entry.name);
+        };
+        self.meet(index);
+        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else { return Ok(()) };
+        let found = self.rules.check_len(index, meta.len);
+        self.report(entry.name, found)?;
+        self.findings.keep(self.store.open(entry.name, Open::Read)).map(drop)
+    }
+
+    /// A name that no band has. It matters most where it could be that of a band that is missing.
+    fn stray(&mut self, name: &str) -> Result<()> {
+        let mut found = check_name(name);
+        if let Some((severity, _)) = &mut found
+            && let Some(index) = spelled_otherwise(name)
+            && (index.0 >= self.rules.count() || self.store.stat(&index.name())?.is_some())
+        {
+            *severity = Severity::Warning;
+        }
+        self.report(name, found)
+    }
+
+    fn meet(&mut self, index: BandIndex) {
+        if index.0 >= self.rules.count().min(REMEMBERED) {
+            return;
+        }
+        let word = (index.0 / 64) as usize;
+        if word >= self.met.len() {
+            self.met.resize(word + 1, 0);
+        }
+        self.met[word] |= 1 << (index.0 % 64);
+    }
+
+    /// What is no file in the place of a band, a folder or a link for example, is not listed. Asking for it tells.
+    fn missing_bands(&mut self) -> Result<()> {
+        let asked: Range<u64> = 0..self.rules.count().min(REMEMBERED);
+        for index in asked {
+            let met = self.met.get((index / 64) as usize).is_some_and(|word| word >> (index % 64) & 1 == 1);
+            if !met {
+                self.findings.advance(0)?;
+                self.findings.keep(self.store.open(&BandIndex(index).name(), Open::Read))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, entry: &Entry<'_>) -> Result<()> {
+        self.findings.advance(1)?;
+        let warn = |what: &str| Some((Severity::Warning, what.to_owned()));
+        let Some(index) = BandIndex::from_name(MAPPED, entry.name) else {
+            let found = check_name(entry.name).and_then(|_| warn("expected the number of a band in lower-case hexadecimal"));
+            return self.report(entry.name, found);
+        };
+        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else { return Ok(()) };
+        let found = if self.rules.info.version == Version::One {
+            warn("expected no maps in a bundle of version 1, which does not know them")
+        } else if index.0 >= self.rules.count() {
+            warn("expected no map of a band past the end of the disk")
+        } else if self.store.stat(&index.name())?.is_none() {
+            warn("expected no map of a band that has no file")
+        } else if !mapped::is_len(meta.len, self.rules.info.band_size) {
+            warn("expected another length for bands of this size; all of the band counts")
+        } else {
+            None
+        };
+        self.report(entry.name, found)
+    }
+}

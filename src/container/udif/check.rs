@@ -1,0 +1,223 @@
+//! What is wrong with the structure of an image, all of it. Its sums are for [`verify`](super::verify).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use crc32fast::Hasher;
+
+use super::cache::Cache;
+use super::chunks::{Chunk, Chunks, chunk};
+use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Table};
+use super::resources::Resource;
+use super::{CACHE, Inner, LAYER, Udif, disk_len, read_resources};
+use crate::container::SECTOR;
+use crate::device::{BlockDevice, BlockDeviceExt, Slice};
+use crate::problem::{Findings, Problems, Severity};
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+const TABLE: &str = "udif block table";
+const MAP: &str = "udif chunk map";
+
+/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
+/// error is damage that leaves nothing to tell, or why the image cannot be judged.
+pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
+    progress.stage("check", 0);
+    let mut findings = Findings::Check(problems, progress);
+    let len = file.info().len;
+    let at = len
+        .checked_sub(KOLY_SIZE)
+        .ok_or_else(|| Error::corrupt(LAYER, 0, format!("{len} bytes, the trailer has {KOLY_SIZE}")))?;
+    let trailer = file.read_array::<{ KOLY_SIZE as usize }>(at)?;
+    let koly = Koly::parse(zerocopy::transmute_ref!(&trailer), at)?;
+    if koly.segment.count > 1 {
+        let part = format!("is part {} of an image in {} files; the set is not judged", koly.segment.number, koly.segment.count);
+        return Err(Error::unsupported(LAYER, part));
+    }
+    check_regions(&koly, at, &mut findings)?;
+    let resources = read_resources(&**file, &koly)?;
+    let mut walk = Walk { findings, koly: &koly, trailer: at, tables: Vec::new(), chunks: Vec::new() };
+    walk.tables(&resources)?;
+    walk.disk()?;
+    walk.storage()?;
+    let mut tables = walk.tables;
+    // What cannot be is left out, so that the rest can be read.
+    for (number, run) in walk.chunks.iter().filter(|placed| placed.is_bad).map(|placed| placed.from).rev() {
+        tables[number].runs[run].sector_count = 0;
+    }
+    let data = Slice::new(file.clone(), koly.data_fork.clone())?;
+    let chunks = Chunks::new(&tables, koly.data_fork.end - koly.data_fork.start)?;
+    let len = disk_len(&koly, &chunks)?;
+    let inner = Inner { data, chunks, cache: Cache::new(CACHE), len };
+    Ok(Udif { inner: Arc::new(inner), koly, tables, resources, next: AtomicU32::new(0) })
+}
+
+/// The parts of the file that the trailer names: none may lie in another.
+fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Result<()> {
+    let mut regions = [
+        ("data fork", &koly.data_fork, 0x18),
+        ("resource fork", &koly.resource_fork, 0x28),
+        ("property list", &koly.xml, 0xD8),
+        ("code signature", &koly.signature, 0x128),
+    ];
+    regions.sort_by_key(|(_, range, _)| range.start);
+    let mut before: Option<(&str, &Range<u64>)> = None;
+    for (name, range, field) in regions.into_iter().filter(|(_, range, _)| !range.is_empty()) {
+        if let Some((other, _)) = before.filter(|(_, before)| before.end > range.start) {
+            let both = format!("the {name} at {} begins within the {other}", range.start);
+            findings.report(Severity::Damage, Error::corrupt(LAYER, trailer + field, both))?;
+        }
+        before = Some((name, range));
+    }
+    if koly.segment.number > koly.segment.count {
+        let odd = format!("is part {} of {}", koly.segment.number, koly.segment.count);
+        findings.report(Severity::Warning, Error::corrupt(LAYER, trailer + 0x38, odd))?;
+    }
+    if koly.sector_count == 0 {
+        let none = "the trailer does not tell the length of the disk; it ends with its last chunk";
+        findings.report(Severity::Note, Error::corrupt(LAYER, trailer + 0x1EC, none))?;
+    }
+    Ok(())
+}
+
+/// A chunk, and the table and run that tell of it.
+struct Placed {
+    chunk: Chunk,
+    from: (usize, usize),
+    is_bad: bool,
+}
+
+struct Walk<'a> {
+    findings: Findings<'a>,
+    koly: &'a Koly,
+    /// Where the trailer stands.
+    trailer: u64,
+    tables: Vec<Table>,
+    /// Of all tables.
+    chunks: Vec<Placed>,
+}
+
+impl Walk<'_> {
+    fn report(&mut self, severity: Severity, layer: &'static str, at: u64, what: String) -> Result<()> {
+        self.findings.report(severity, Error::corrupt(layer, at, what))
+    }
+
+    fn tables(&mut self, resources: &[Resource]) -> Result<()> {
+        let (mut ids, mut sum, mut all) = (BTreeSet::new(), Hasher::new(), true);
+        for resource in resources.iter().filter(|resource| resource.kind == "blkx") {
+            self.findings.advance(1)?;
+            if !ids.insert(&resource.id) {
+                let twice = format!("two block tables have the number {}; the second is {}", resource.id, resource.name);
+                self.report(Severity::Warning, TABLE, self.koly.xml.start, twice)?;
+            }
+            let Some(table) = self.findings.keep(Table::parse(&resource.data, &resource.name))? else {
+                all = false;
+                continue;
+            };
+            if let Checksum::Crc32(stored) = table.checksum {
+                sum.update(&stored.to_be_bytes());
+            }
+            self.table(table, &resource.name)?;
+        }
+        if ids.is_empty() {
+            let none = "the image has no block table, so nothing of the disk is in it";
+            return Err(Error::corrupt(LAYER, self.koly.xml.start, none));
+        }
+        match self.koly.master_checksum {
+            Checksum::Crc32(stored) if all && stored != sum.clone().finalize() => {
+                let differs = format!("the checksum over those of the tables is {:08x}, not {stored:08x}", sum.finalize());
+                self.report(Severity::Damage, LAYER, self.trailer + 0x160, differs)
+            }
+            Checksum::Other(kind) => {
+                self.report(Severity::Note, LAYER, self.trailer + 0x160, format!("checksums of kind {kind} are not checked"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn table(&mut self, mut table: Table, name: &str) -> Result<()> {
+        let number = self.tables.len();
+        let fork_len = self.koly.data_fork.end - self.koly.data_fork.start;
+        let mut covered = Vec::with_capacity(table.runs.len());
+        for at in 0..table.runs.len() {
+            let run = table.runs[at];
+            if run.sector_count == 0 {
+                continue;
+            }
+            covered.push(run.first_sector..run.first_sector + run.sector_count);
+            match chunk(&table, &run, fork_len) {
+                Ok(chunk) => self.chunks.push(Placed { chunk, from: (number, at), is_bad: false }),
+                Err(error) => {
+                    table.runs[at].sector_count = 0;
+                    self.findings.report(Severity::Damage, error)?;
+                }
+            }
+        }
+        self.gaps(&table, name, covered)?;
+        self.tables.push(table);
+        Ok(())
+    }
+
+    /// Sectors of a table that no run tells of. They read as zeros, whatever was meant.
+    fn gaps(&mut self, table: &Table, name: &str, mut covered: Vec<Range<u64>>) -> Result<()> {
+        covered.sort_unstable_by_key(|run| run.start);
+        let end = table.sector_count..table.sector_count;
+        let mut reached = 0;
+        for run in covered.into_iter().chain([end]) {
+            if run.start > reached {
+                let gap = format!("{name}: {} sectors from {reached} of the table are in no run", run.start - reached);
+                self.report(Severity::Warning, TABLE, (table.first_sector + reached) * SECTOR, gap)?;
+            }
+            reached = reached.max(run.end);
+        }
+        Ok(())
+    }
+
+    /// The chunks in the order of the disk.
+    fn disk(&mut self) -> Result<()> {
+        self.chunks.sort_unstable_by_key(|placed| placed.chunk.start);
+        let end = match self.koly.sector_count {
+            0 => u64::MAX,
+            sectors => sectors.saturating_mul(SECTOR),
+        };
+        let mut reached = 0;
+        for at in 0..self.chunks.len() {
+            let Chunk { start, len, .. } = self.chunks[at].chunk;
+            if start < reached {
+                self.chunks[at].is_bad = true;
+                let twice = format!("the chunk of {len} bytes from here begins within another, which ends at {reached}");
+                self.report(Severity::Damage, MAP, start, twice)?;
+            } else if start + len > end {
+                self.chunks[at].is_bad = true;
+                let beyond = format!("the chunk of {len} bytes from here ends past the disk of {end}");
+                self.report(Severity::Damage, MAP, start, beyond)?;
+            } else {
+                reached = start + len;
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks in the order of the file. Programs that store equal chunks once are right to do so.
+    fn storage(&mut self) -> Result<()> {
+        let stored = |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));
+        let mut places: Vec<_> = self.chunks.iter().filter(stored).map(|placed| placed.chunk).collect();
+        places.sort_unstable_by_key(|chunk| (chunk.offset, chunk.stored));
+        let fork = self.koly.data_fork.start;
+        for one in places.iter().filter(|chunk| chunk.stored == 0) {
+            let empty = format!("the chunk of byte {} of the disk is stored in no bytes", one.start);
+            self.report(Severity::Damage, MAP, fork + one.offset, empty)?;
+        }
+        for pair in places.windows(2) {
+            let (one, other) = (pair[0], pair[1]);
+            let same = (one.offset, one.stored) == (other.offset, other.stored);
+            if one.offset + one.stored > other.offset && !same {
+                let both = format!("the chunks of bytes {} and {} of the disk share bytes of the file", one.start, other.start);
+                self.report(Severity::Warning, MAP, fork + other.offset, both)?;
+            }
+        }
+        Ok(())
+    }
+}
