@@ -26,8 +26,11 @@ fn disk() -> Vec<u8> {
     disk.to_vec()
 }
 
-/// Severity, offset and text of everything found, and the map.
-fn check(bytes: Vec<u8>) -> (Vec<(Severity, u64, String)>, bandsaw::Result<Option<Map>>) {
+/// Severity, offset and text.
+type Found = (Severity, u64, String);
+
+/// Everything found, and the map.
+fn check(bytes: Vec<u8>) -> (Vec<Found>, bandsaw::Result<Option<Map>>) {
     let mut problems = Problems::default();
     let map = partition::check(&Memory::read_only(bytes), &mut problems);
     let told = problems.into_iter().map(|problem| {
@@ -69,7 +72,9 @@ fn a_sound_map_has_no_problems() {
 #[test]
 fn each_damage_is_found_at_its_place() {
     type Change = fn(&mut Vec<u8>);
-    let cases: [(&str, Change, &[(Severity, usize, &str)]); 17] = [
+    /// What is damaged, how, and what is to be found.
+    type Case = (&'static str, Change, &'static [(Severity, usize, &'static str)]);
+    let cases: [Case; 17] = [
         ("header of the primary", |disk| disk[520] ^= 1, &[(Damage, 512, "primary cannot be used: its checksum")]),
         ("signature of the primary", |disk| disk[512] ^= 1, &[(Damage, 512, "EFI PART")]),
         ("table of the primary", |disk| disk[1100] ^= 1, &[(Damage, 1024, "gpt table")]),
