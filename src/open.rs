@@ -5,6 +5,7 @@
 
 mod container;
 mod create;
+mod examine;
 mod kept;
 mod parts;
 mod place;
@@ -30,9 +31,11 @@ use crate::partition::{self, Map};
 use crate::store::LocalFile;
 use crate::{Error, Kind, Result};
 
+pub(crate) use container::recognise;
 pub use create::{CreateOptions, Draft, FileDraft, create};
+pub use examine::{Examination, Judged, Verdict, examine};
 pub use kept::KeptDraft;
-pub use unlock::Keys;
+pub use unlock::{Keys, PASSPHRASE_NEEDED};
 pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
@@ -40,6 +43,9 @@ const LAYER: &str = "image";
 /// The message of the error about a file that could be anything. Whoever knows better says so in [`OpenOptions`].
 pub const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
                            blank; taken for UDRW it opens as plain bytes";
+
+/// How the message of the error begins about a disk whose partitions all lie past its end.
+pub const CUT_SHORT: &str = "was cut short";
 
 /// Bytes looked at in one go when a file may be all zeros.
 const PIECE: usize = 1 << 20;
@@ -84,6 +90,20 @@ pub enum Layer {
     Volumes(Vec<Volume>),
 }
 
+impl Layer {
+    /// The disk, if it is a container's.
+    pub fn disk(&self) -> Option<Arc<dyn BlockDevice>> {
+        Some(match self {
+            Self::Raw(raw) => raw.clone(),
+            Self::Bundle(bundle) => bundle.clone(),
+            Self::SparseImage(image) => image.clone(),
+            Self::Asif(image) => image.clone(),
+            Self::Udif(udif) => udif.clone(),
+            Self::File(_) | Self::Crypt(_) | Self::Partitions(_) | Self::Volumes(_) => return None,
+        })
+    }
+}
+
 /// An open image: its layers, and the disk they make up.
 #[derive(Debug)]
 pub struct Image {
@@ -125,17 +145,27 @@ fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<
     if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
         return Err(Error::unsupported(LAYER, format!("{} ({format}) is not read yet", format.description())));
     }
-    let meta = fs::metadata(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist"),
-        _ => Error::io(LAYER, "look at", source),
-    })?;
-    let open_container = if meta.is_dir() { container::open_folder } else { container::open_file };
+    let open_container = if look_at(path)?.is_dir() { container::open_folder } else { container::open_file };
     let mut found = open_container(path, options, layers)?;
     if options.image_format.is_none() {
         found.warnings.extend(container::misnamed(path, found.format));
     }
     survey_disk(&mut found, options, layers)?;
     Ok(found)
+}
+
+/// What the host knows of the file or folder at `path`.
+pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
+    fs::metadata(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path),
+        _ => Error::io(LAYER, "look at", source).in_file(path),
+    })
+}
+
+/// The bytes of the container at `path`, which is a file: without encryption, whatever the container is.
+pub(crate) fn open_plain(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+    let file = container::lock_file(path, options.access)?;
+    unlock::unlock(file, options, &mut Vec::new())
 }
 
 /// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
@@ -166,7 +196,7 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
 /// The error of a map whose partitions all lie past the end of the disk: the image was cut short.
 fn cut_off(map: &Map) -> Option<Error> {
     let problem = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange)?;
-    let error = Error::new(Kind::Corrupt, problem.layer(), format!("was cut short: {}", problem.message()));
+    let error = Error::new(Kind::Corrupt, problem.layer(), format!("{CUT_SHORT}: {}", problem.message()));
     Some(match problem.place() {
         Place::Offset(offset) => error.at(*offset),
         Place::Name(_) | Place::None => error,

@@ -44,14 +44,19 @@ pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut V
     Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
 }
 
-pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
-    let (how, lock) = match options.access {
+/// Opens a file of the host, and keeps others from changing it, or from using it at all.
+pub(super) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
+    let (how, lock) = match access {
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
     let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
     file.lock(lock)?;
-    let file = Arc::new(file);
+    Ok(Arc::new(file))
+}
+
+pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+    let file = lock_file(path, options.access)?;
     layers.push(Layer::File(file.clone()));
     let file = unlock::unlock(file, options, layers)?;
     let format = match options.image_format {
@@ -66,7 +71,7 @@ pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec
 
 /// The container that the bytes of `file` are. Where nothing tells of another they are a raw image, as far as is known
 /// here.
-fn recognise(file: &dyn BlockDevice) -> Result<Format> {
+pub(crate) fn recognise(file: &dyn BlockDevice) -> Result<Format> {
     let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
     // Before the trailer of UDIF: a sparse image may end with the end of one that lies on its disk.
     if sparseimage::probe(&head) {
@@ -111,17 +116,22 @@ fn open_raw(file: Arc<dyn BlockDevice>, format: Format, layers: &mut Vec<Layer>)
 fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>) -> Result<Found> {
     let image = Arc::new(Asif::open(file)?);
     layers.push(Layer::Asif(image.clone()));
-    if image.layer().is_overlaid {
-        // Alone it would show zeros where it shows what is below.
-        let message = format!("is a layer above the image {}, without which it is no disk", image.layer().parent);
-        return Err(Error::new(Kind::NotFound, LAYER, message));
-    }
+    stands_alone(&image)?;
     match image.read_only() {
         Some(why) if access == Access::ReadWrite => {
             Err(Error::new(Kind::ReadOnly, LAYER, format!("must not be changed: {why}; a converted copy can be")))
         }
         _ => Ok(Found { format: Format::Asif, warnings: Vec::new(), disk: image }),
     }
+}
+
+/// Refuses a layer of a stack: alone it would show zeros where it shows what is below.
+pub(super) fn stands_alone(image: &Asif) -> Result<()> {
+    if image.layer().is_overlaid {
+        let message = format!("is a layer above the image {}, without which it is no disk", image.layer().parent);
+        return Err(Error::new(Kind::NotFound, LAYER, message));
+    }
+    Ok(())
 }
 
 /// The exact kind follows from the chunks, whichever was named.

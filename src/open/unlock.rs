@@ -11,6 +11,9 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption";
 
+/// The message of the error about an image whose passphrase nobody has given.
+pub const PASSPHRASE_NEEDED: &str = "the image is encrypted: a passphrase is needed";
+
 /// Whoever knows the passphrases of images: an option, a keychain, a person. The library never asks by itself.
 pub trait Keys: fmt::Debug {
     /// The passphrase of the image that is encrypted like this; `None` if it is not known. Asked only of images that are
@@ -54,5 +57,5 @@ fn passphrase(description: &Description, options: &OpenOptions<'_>) -> Result<Se
         return Err(Error::unsupported(LAYER, "the image opens with a private key only, and those are not used yet"));
     }
     let given = options.keys.map(|keys| keys.passphrase(description)).transpose()?.flatten();
-    given.ok_or_else(|| Error::new(Kind::WrongKey, LAYER, "the image is encrypted: a passphrase is needed"))
+    given.ok_or_else(|| Error::new(Kind::WrongKey, LAYER, PASSPHRASE_NEEDED))
 }

@@ -9,6 +9,8 @@ use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::FileSystem;
 use crate::fs::hfsplus::{self, HfsPlus};
 use crate::partition::Map;
+use crate::problem::Problems;
+use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "volume";
@@ -89,7 +91,18 @@ impl Volume {
         }
     }
 
-    fn place(&self) -> String {
+    /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
+    /// nothing to tell, or why the volume cannot be judged.
+    pub(super) fn check(&self, _problems: &mut Problems, progress: &dyn Progress) -> Option<Result<()>> {
+        match self.format {
+            // That it opens: header, and the trees it names.
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Some(progress.check().and_then(|()| self.open().map(drop))),
+            _ => None,
+        }
+    }
+
+    /// Where it is, in words.
+    pub fn place(&self) -> String {
         match self.partition {
             Some(number) => format!("partition {number}"),
             None => "the whole disk".to_owned(),

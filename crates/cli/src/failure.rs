@@ -19,6 +19,8 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 /// An error on its way to the user, with what to do next where the verb knows better than [`hint`].
 pub(crate) struct Failure {
     error: Error,
+    /// The exit code where the kind of error does not say it.
+    exit: Option<Exit>,
     hint: Option<Cow<'static, str>>,
 }
 
@@ -34,6 +36,12 @@ impl Failure {
         self
     }
 
+    /// The same as no more than a warning: an exit code of its own tells it from damage.
+    pub(crate) fn warned(mut self) -> Self {
+        self.exit = Some(Exit::Warned);
+        self
+    }
+
     /// What kind of error it is.
     pub(crate) fn kind(&self) -> Kind {
         self.error.kind()
@@ -41,7 +49,7 @@ impl Failure {
 
     /// Tells the user on standard error, and chooses the exit code.
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
-        let exit = Exit::of(&self.error);
+        let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
         let hint = self.hint.as_deref().or_else(|| hint(&self.error));
         if exit == Exit::BrokenPipe {
             // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
@@ -58,7 +66,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, hint: None }
+        Self { error, exit: None, hint: None }
     }
 }
 
@@ -100,6 +108,7 @@ enum Exit {
     Corrupt,
     Unsupported,
     WrongKey,
+    Warned,
     BrokenPipe,
     Signal(u8),
 }
@@ -133,6 +142,7 @@ impl Exit {
             Self::Corrupt => 5,
             Self::Unsupported => 6,
             Self::WrongKey => 7,
+            Self::Warned => 8,
             Self::BrokenPipe => 128 + 13,
             Self::Signal(signal) => 128 + signal,
         }
@@ -152,6 +162,7 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("5", "the image is damaged"),
     ("6", "not an image known here, or a feature of it that is not supported"),
     ("7", "a passphrase is missing or wrong"),
+    ("8", "check: something is wrong, but nothing is lost by it"),
     ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 141 when the reader of the output left"),
 ];
 

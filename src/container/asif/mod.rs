@@ -23,6 +23,7 @@ mod mask;
 mod metadata;
 mod overlay;
 mod owners;
+mod repair;
 mod resize;
 mod space;
 mod tables;
@@ -47,6 +48,7 @@ pub use self::check::check;
 pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
 pub use self::metadata::Metadata;
+pub use self::repair::{plan, repair};
 
 const LAYER: &str = "asif";
 

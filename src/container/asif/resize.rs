@@ -93,7 +93,7 @@ impl Asif {
     }
 
     /// Forgets what is stored for the bytes from `start` to `end`, none of them on the disk, the metadata left out.
-    fn clear(&self, start: u64, end: u64) -> Result<()> {
+    pub(super) fn clear(&self, start: u64, end: u64) -> Result<()> {
         let bytes = self.geometry.chunk_bytes();
         let mut chunk = self.geometry.chunk_at(start);
         if !start.is_multiple_of(bytes) {

@@ -101,10 +101,15 @@ impl Rules {
         self.info.size.div_ceil(self.info.band_size)
     }
 
+    /// How long a band's file may be.
+    pub(super) fn most(&self, index: BandIndex) -> u64 {
+        let band_size = self.info.band_size;
+        self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size)
+    }
+
     /// What is wrong with a band's file of `len` bytes.
     pub(super) fn check_len(&self, index: BandIndex, len: u64) -> Option<(Severity, String)> {
-        let band_size = self.info.band_size;
-        let most = self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size);
+        let (band_size, most) = (self.info.band_size, self.most(index));
         let block = self.cipher_block.unwrap_or(1);
         if index.0 >= self.count() {
             let past = format!("expected no band past the end of the disk, which has {}", self.count());

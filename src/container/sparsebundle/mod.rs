@@ -16,6 +16,7 @@ mod discard;
 mod flush;
 mod mapped;
 mod plist;
+mod repair;
 mod resize;
 mod slot;
 mod survey;
@@ -34,6 +35,7 @@ use token::Unlocked;
 
 pub use check::check;
 pub use plist::Version;
+pub use repair::{Repair, locks, plan};
 pub use survey::Survey;
 pub use token::encryption;
 

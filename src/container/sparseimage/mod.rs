@@ -15,6 +15,7 @@ mod commit;
 mod layout;
 mod load;
 mod recover;
+mod repair;
 mod resize;
 mod table;
 
@@ -32,6 +33,7 @@ use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
+pub use self::repair::{plan, repair};
 
 const LAYER: &str = "sparse image";
 

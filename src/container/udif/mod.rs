@@ -93,6 +93,9 @@ pub fn segment(file: &dyn BlockDevice) -> Result<Segment> {
     Ok(read_trailer(file)?.1.segment)
 }
 
+/// Bytes of the trailer, which is the last thing in the file.
+pub const TRAILER: u64 = KOLY_SIZE;
+
 /// Whether `file` ends like a UDIF image.
 pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
     match file.info().len.checked_sub(KOLY_SIZE) {

@@ -133,6 +133,13 @@ fn check_entries(disk: &dyn BlockDevice, copy: &Copy, problems: &mut Problems) -
     map
 }
 
+/// Whether the claim of a GPT covers a disk whose last block is `last`: all blocks but this one, as UEFI wants it, or the
+/// largest number, which some programs write whatever the disk has.
+pub(super) fn is_well_sized(claim: &MbrEntryRaw, last: u64) -> bool {
+    let blocks = u64::from(claim.blocks.get());
+    claim.first.get() == 1 && (blocks == last.min(u32::MAX.into()) || blocks == u64::from(u32::MAX))
+}
+
 /// Block 0 of a disk with a GPT whose last block is `last`.
 fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
     let mut add = |severity, at: u64, what: String| problems.add(severity, Error::corrupt(MBR, at, what));
@@ -144,8 +151,7 @@ fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
     }
     for (number, entry) in (0..).zip(&mbr.entries).filter(|(_, entry)| entry.kind == PROTECTIVE) {
         let (first, blocks) = (entry.first.get(), u64::from(entry.blocks.get()));
-        // UEFI wants all blocks but this one, or the largest number where that is larger; some write that always.
-        if (first != 1 || blocks != last.min(u32::MAX.into()) && blocks != u64::from(u32::MAX)) && !mbr.has_own_partitions() {
+        if !is_well_sized(entry, last) && !mbr.has_own_partitions() {
             let what = format!("claims {blocks} blocks from block {first}, expected {last} from 1");
             add(Severity::Warning, ENTRIES_AT + number * size_of::<MbrEntryRaw>() as u64, what);
         }

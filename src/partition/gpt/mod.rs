@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result};
 
 pub(super) use check::check;
 pub use create::{Geometry, Guids, NewPartition, create, create_single};
-pub use repair::{Repaired, repair};
+pub use repair::{Repair, Repaired, plan, repair};
 
 const LAYER: &str = "gpt";
 const HEADER: &str = "gpt header";
@@ -124,6 +124,16 @@ fn backup_problem(primary: &Copy, backup: Found, last: u64) -> Option<Error> {
         }
         Ok(_) => None,
     }
+}
+
+/// Bytes of the disk that the primary of a GPT tells of; `None` where there is no primary that can be used.
+pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
+    for block in block_sizes(disk) {
+        if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
+            return Ok(primary.header.alternate_lba.checked_add(1).and_then(|blocks| blocks.checked_mul(block.into())));
+        }
+    }
+    Ok(None)
 }
 
 fn last_block(disk: &dyn BlockDevice, block: u32) -> u64 {

@@ -1,32 +1,54 @@
-//! Restoring one copy of a GPT from the other.
+//! Restoring one copy of a GPT from the other, and block 0 from either.
+
+use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
+use super::check::is_well_sized;
 use super::create::protective_mbr;
-use super::{Copy, Found, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
-use crate::device::BlockDevice;
+use super::{Copy, Found, Header, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
+use crate::device::{BlockDevice, regions};
+use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::MbrRaw;
 use crate::partition::read;
 use crate::{Error, Kind, Result};
 
-/// What [`repair`] wrote.
+/// What a repair writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// The protective MBR, whose block was blank.
+    /// The protective MBR: its block was blank, or claimed another number of blocks than the disk has.
     pub protective_mbr: bool,
-    /// Header and table at the beginning of the disk, from the backup.
+    /// Header and table at the beginning of the disk, from the backup; or its header, because the backup has moved.
     pub primary: bool,
     /// Header and table at the end, from the primary.
     pub backup: bool,
 }
 
-/// Makes both copies of the GPT of `disk` whole and the same, and the protective MBR if block 0 is blank. Where both copies
-/// are whole but differ, the primary counts, as it does for readers.
+/// A repair that is still to be made.
+#[derive(Debug, Default)]
+pub struct Repair {
+    mbr: Option<MbrRaw>,
+    primary: Option<Copy>,
+    backup: Option<Copy>,
+    /// The header of a backup that has moved, in bytes of the disk.
+    old_backup: Option<Range<u64>>,
+    /// What is wrong and not mended, because it is not certain what is right.
+    pub refused: Vec<Error>,
+}
+
+/// Makes both copies of the GPT of `disk` whole and the same, the backup at the end of the disk, and the protective MBR right
+/// unless block 0 holds something else. Where both copies are whole but differ, the primary counts, as it does for readers.
 ///
-/// Only the damaged copy is written, table before header, so that the other is there at every moment. Refused, and nothing
-/// changed, if neither copy can be used, if a copy would not fit where it belongs, or if there is no GPT at all.
+/// Each copy is written, table before header, while the other is there, so that there is a whole one at every moment.
+/// Refused, and nothing changed, if neither copy can be used, if a copy would not fit where it belongs, or if there is no
+/// GPT at all.
 pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     disk.info().check_writable(LAYER)?;
+    plan(disk)?.apply(disk)
+}
+
+/// What [`repair`] would write to `disk`, and why it would refuse.
+pub fn plan(disk: &dyn BlockDevice) -> Result<Repair> {
     let mbr = read::<MbrRaw>(disk, 0)?;
     let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
     if !blank && !mbr.is_protective() {
@@ -35,26 +57,22 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     let mut damage = None;
     for block in block_sizes(disk) {
         let last = last_block(disk, block);
-        let mut repaired = match read_copy(disk, block, PRIMARY)? {
-            Ok(primary) => restore_backup(disk, &primary)?,
+        let mut plan = match read_copy(disk, block, PRIMARY)? {
+            Ok(primary) => by_primary(disk, primary)?,
             Err(error) if blank => {
                 damage = damage.or(Some(error));
                 continue;
             }
             Err(error) => match read_backup(disk, block, last)? {
-                Ok(backup) => restore_primary(disk, &backup)?,
+                Ok(backup) => Repair { primary: Some(primary_of(&backup)?), ..Repair::default() },
                 Err(_) => {
                     damage = damage.or(Some(error));
                     continue;
                 }
             },
         };
-        if blank {
-            disk.write_at(0, protective_mbr(last + 1).as_bytes())?;
-            disk.flush()?;
-            repaired.protective_mbr = true;
-        }
-        return Ok(repaired);
+        plan.mbr = mended(&mbr, blank, last);
+        return Ok(plan);
     }
     let error = Error::new(Kind::Corrupt, LAYER, "neither copy can be used to restore the other");
     Err(match damage {
@@ -63,26 +81,95 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
     })
 }
 
-fn restore_backup(disk: &dyn BlockDevice, primary: &Copy) -> Result<Repaired> {
-    let is_whole = |found: Found| found.is_ok_and(|backup| backup.agrees_with(primary));
-    if is_whole(read_backup(disk, primary.header.block, primary.header.alternate_lba)?) {
-        return Ok(Repaired::default());
+impl Repair {
+    /// What it writes.
+    pub fn parts(&self) -> Repaired {
+        Repaired { protective_mbr: self.mbr.is_some(), primary: self.primary.is_some(), backup: self.backup.is_some() }
     }
-    if primary.header.alternate_lba > last_block(disk, primary.header.block) {
+
+    /// Writes it, durably.
+    pub fn apply(&self, disk: &dyn BlockDevice) -> Result<Repaired> {
+        // Before the primary: that may tell of a backup in a new place.
+        for copy in self.backup.iter().chain(&self.primary) {
+            copy.write(disk)?;
+        }
+        if let Some(mbr) = &self.mbr {
+            disk.write_at(0, mbr.as_bytes())?;
+            disk.flush()?;
+        }
+        if let Some(old) = &self.old_backup {
+            regions::blank(disk, old.clone())?;
+            disk.flush()?;
+        }
+        Ok(self.parts())
+    }
+}
+
+/// Block 0 made right. `None`: it is, or it holds more than the claim of the whole disk.
+fn mended(mbr: &MbrRaw, blank: bool, last: u64) -> Option<MbrRaw> {
+    let right = protective_mbr(last + 1);
+    if blank {
+        return Some(right);
+    }
+    let mut claims = mbr.entries.iter().filter(|entry| entry.kind == PROTECTIVE);
+    let only = claims.next().filter(|_| claims.next().is_none() && !mbr.has_own_partitions());
+    only.filter(|entry| !is_well_sized(entry, last)).map(|_| MbrRaw { boot_code: mbr.boot_code, ..right })
+}
+
+fn by_primary(disk: &dyn BlockDevice, primary: Copy) -> Result<Repair> {
+    let last = last_block(disk, primary.header.block);
+    if primary.header.alternate_lba > last {
         let what = format!("the disk ends before block {}, where the backup belongs", primary.header.alternate_lba);
         return Err(Error::new(Kind::Corrupt, LAYER, what));
     }
-    primary.backup()?.write(disk)?;
-    Ok(Repaired { backup: true, ..Repaired::default() })
+    if primary.header.alternate_lba < last {
+        match at_the_end(disk, &primary, last) {
+            Ok(repair) => return Ok(repair),
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(error) => return Ok(Repair { refused: vec![error], ..in_place(disk, &primary)? }),
+        }
+    }
+    in_place(disk, &primary)
 }
 
-fn restore_primary(disk: &dyn BlockDevice, backup: &Copy) -> Result<Repaired> {
+/// The backup where the primary says that it is.
+fn in_place(disk: &dyn BlockDevice, primary: &Copy) -> Result<Repair> {
+    let is_whole = |found: Found| found.is_ok_and(|backup| backup.agrees_with(primary));
+    if is_whole(read_backup(disk, primary.header.block, primary.header.alternate_lba)?) {
+        return Ok(Repair::default());
+    }
+    Ok(Repair { backup: Some(primary.backup()?), ..Repair::default() })
+}
+
+/// The backup in the last block of a disk that has grown. What is there now must be zeros.
+fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repair> {
+    let block = u64::from(primary.header.block);
+    let table_blocks = primary.header.table_blocks();
+    let last_usable = last.checked_sub(table_blocks + 1).filter(|usable| *usable >= primary.header.last_usable);
+    let no_room = || Error::unsupported(LAYER, format!("no room for the backup before the end of the disk, block {last}"));
+    let last_usable = last_usable.ok_or_else(no_room)?;
+    let place = (last_usable + 1) * block..(last + 1) * block;
+    if !regions::is_zero(disk, place.clone())? {
+        let what = "the backup is not at the end of the disk, but what is there is not blank; it is left";
+        return Err(Error::corrupt(LAYER, place.start, what));
+    }
+    let header = Header { alternate_lba: last, last_usable, ..primary.header.clone() };
+    let moved = Copy { header, table: primary.table.clone() };
+    let old = primary.header.alternate_lba * block..(primary.header.alternate_lba + 1) * block;
+    let is_free = |old: &Range<u64>| {
+        let used = primary.entries().map(|(_, raw)| raw.first.get()..raw.last.get().saturating_add(1));
+        !used.into_iter().any(|used| used.contains(&(old.start / block)))
+    };
+    Ok(Repair { backup: Some(moved.backup()?), old_backup: Some(old).filter(is_free), primary: Some(moved), ..Repair::default() })
+}
+
+/// The primary that belongs to a backup at the end of the disk.
+fn primary_of(backup: &Copy) -> Result<Copy> {
     let entries_lba = PRIMARY + 1;
     let first_taken = backup.taken().start;
     if entries_lba + backup.header.table_blocks() > first_taken {
         let what = format!("no room for the primary's table before block {first_taken}, the first for partitions");
         return Err(Error::unsupported(LAYER, what));
     }
-    backup.moved(PRIMARY, backup.header.my_lba, entries_lba).write(disk)?;
-    Ok(Repaired { primary: true, ..Repaired::default() })
+    Ok(backup.moved(PRIMARY, backup.header.my_lba, entries_lba))
 }

@@ -1,11 +1,13 @@
 //! The verbs, one file each: arguments, one call into the library, output.
 
 mod cat;
+mod check;
 mod checksum;
 mod completions;
 mod convert;
 mod cp;
 mod create;
+mod diagnose;
 mod extract;
 mod info;
 mod join;
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Join(join::Join),
     Verify(verify::Verify),
     Checksum(checksum::Checksum),
+    Check(check::Check),
+    Diagnose(diagnose::Diagnose),
     Repair(repair::Repair),
     /// Print a completion script for a shell
     Completions(completions::Completions),
@@ -66,6 +70,8 @@ impl Command {
             Self::Join(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
+            Self::Check(verb) => verb.run(output),
+            Self::Diagnose(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

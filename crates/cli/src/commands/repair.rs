@@ -1,33 +1,40 @@
-//! `bandsaw repair`: a partition map made whole again.
+//! `bandsaw repair`: what is certain, mended.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
 
 use bandsaw::device::Access;
-use bandsaw::open::Image;
-use bandsaw::partition::{self, gpt};
+use bandsaw::open::{self, Examination};
+use bandsaw::ops::repair::{How, repair};
+use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::progress::Bar;
 use crate::source::{self, Opening};
+use crate::text::counted;
 
-/// Repair a partition map from its backup copy
+/// Repair what is certain: partition map, lists of a bundle, leftovers
 ///
-/// A GPT has two copies, at the beginning and at the end of the disk. Where one is damaged, it is written anew from the
-/// other; where both are whole, nothing is changed. Nothing else is looked at: not the bands of a bundle, and not the
-/// volumes.
+/// What the image itself still tells is put right: a GPT from its other copy, also on a disk that has grown or has lost its
+/// last sectors; the protective MBR; Info.plist of a sparse bundle from Info.bckup, and back; bands, and ends of files, that
+/// are no part of the disk. What nothing tells for certain is left and said. Each step is durable before the next, so that
+/// an interrupted repair can be run again. Volumes are not touched.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw repair --dry-run disk.img     what is wrong with the map
-  bandsaw repair disk.img               repair it")]
+  bandsaw repair --dry-run disk.img            what would be done, and what not
+  bandsaw repair disk.img                      do it
+  bandsaw check disk.img                       what is wrong, all of it")]
 pub(crate) struct Repair {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Say what is wrong and change nothing
+    /// Say what would be done and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
     #[command(flatten)]
@@ -38,48 +45,68 @@ pub(crate) struct Repair {
 #[derive(Serialize)]
 struct Facts {
     schema: u32,
+    dry_run: bool,
+    /// Damage and warnings found before.
     problems: Vec<String>,
-    repaired: Vec<&'static str>,
+    /// What was done, or would be.
+    repaired: Vec<String>,
+    /// What is left because it is not certain what is right.
+    refused: Vec<String>,
+    /// Damage and warnings found afterwards.
     remaining: Vec<String>,
 }
 
 impl Repair {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
-        let image = self.opening.open(&path, if self.dry_run { Access::ReadOnly } else { Access::ReadWrite })?;
-        let mut facts = Facts { schema: 1, problems: problems(&image)?, repaired: Vec::new(), remaining: Vec::new() };
-        if !self.dry_run {
-            facts.repaired = repair(&image)?;
-            facts.remaining = problems(&image)?;
-        }
-        output.facts(&facts, |out| {
-            facts.problems.iter().try_for_each(|problem| writeln!(out, "found: {}", output.name(problem)))?;
-            facts.repaired.iter().try_for_each(|part| writeln!(out, "repaired: {part}"))?;
-            if facts.problems.is_empty() && facts.repaired.is_empty() {
-                writeln!(out, "the partition map is whole")?;
-            }
-            Ok(())
-        })?;
-        match facts.remaining.len() {
-            0 => Ok(()),
-            n => Err(Error::new(Kind::Corrupt, "partition map", format!("{n} of the problems cannot be repaired"))
-                .in_file(path)
-                .into()),
-        }
+        let bar = Bar::new(output);
+        let options = self.opening.options(Access::ReadOnly);
+        let examine = || open::examine(Path::new(&path), &options, &bar).map(|found| problems(&found));
+        let before = examine()?;
+        let how = if self.dry_run { How::DryRun } else { How::Apply };
+        let done = repair(Path::new(&path), &options, how, &bar).map_err(|error| source::advise(error, &path))?;
+        let remaining = if self.dry_run { Vec::new() } else { examine()? };
+        drop(bar);
+        let facts = Facts {
+            schema: 1,
+            dry_run: self.dry_run,
+            problems: before,
+            repaired: done.steps.iter().map(|(layer, step)| format!("{layer}: {step}")).collect(),
+            refused: done.refused.iter().map(ToString::to_string).collect(),
+            remaining,
+        };
+        output.facts(&facts, |out| facts.write(output, out))?;
+        facts.conclude(path)
     }
 }
 
-fn problems(image: &Image) -> Outcome<Vec<String>> {
-    let map = partition::probe(&**image.disk())?.ok_or_else(|| Error::not_found("disk", "partition map"));
-    let map = map.map_err(|error| error.in_file(image.path()))?;
-    Ok(map.problems.iter().map(ToString::to_string).collect())
+/// Damage and warnings, told.
+fn problems(found: &Examination) -> Vec<String> {
+    let wrong = found.problems.told().iter().filter(|problem| problem.severity > Severity::Note);
+    wrong.map(|problem| problem.error.to_string()).collect()
 }
 
-/// Repairs the map durably; returns what was written.
-fn repair(image: &Image) -> Outcome<Vec<&'static str>> {
-    let done = gpt::repair(&**image.disk()).map_err(|error| error.in_file(image.path()))?;
-    image.disk().flush()?;
-    let parts =
-        [(done.protective_mbr, "protective MBR"), (done.primary, "copy at the beginning"), (done.backup, "copy at the end")];
-    Ok(parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part).collect())
+impl Facts {
+    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        let mut tell =
+            |what: &str, lines: &[String]| lines.iter().try_for_each(|line| writeln!(out, "{what}: {}", output.name(line)));
+        tell("found", &self.problems)?;
+        tell(if self.dry_run { "would repair" } else { "repaired" }, &self.repaired)?;
+        tell("left", &self.refused)?;
+        tell("remains", &self.remaining)?;
+        if self.problems.is_empty() && self.repaired.is_empty() && self.refused.is_empty() {
+            writeln!(out, "there is nothing to repair")?;
+        }
+        Ok(())
+    }
+
+    /// Fails if something is wrong in the end.
+    fn conclude(&self, path: String) -> Outcome {
+        if self.remaining.is_empty() {
+            return Ok(());
+        }
+        let left = counted(self.remaining.len() as u64, "problem remains", "problems remain");
+        let error = Error::new(Kind::Corrupt, "repair", format!("{left} that nothing in the image tells how to mend"));
+        Err(Failure::from(error.in_file(&path)).hint("make a copy before you try other programs on it"))
+    }
 }

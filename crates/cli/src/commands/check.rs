@@ -1,0 +1,200 @@
+//! `bandsaw check`: the structure of every layer of an image.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use bandsaw::device::Access;
+use bandsaw::error::Place;
+use bandsaw::open::{self, Examination, Verdict};
+use bandsaw::problem::{Problem, Problems, Severity};
+use bandsaw::{Error, Kind};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, Style};
+use crate::progress::Bar;
+use crate::source::{self, Opening};
+use crate::text::counted;
+
+/// Check the structure of an image, layer by layer
+///
+/// Looks at the container (bands, tables, chunks), the encryption header, the partition map and the volumes, and tells
+/// everything that is wrong with its severity and place: damage where contents are lost or in doubt, a warning where
+/// something is wrong that every reader gets along with, a note where something is unusual. Nothing is changed, and damage
+/// to one layer does not keep the next from being checked as long as it can still be told. What is stored in the files is
+/// not read; `bandsaw verify` compares it with the checksums stored in the image.
+///
+/// The exit code is that of the worst: 5 for damage, 7 where a passphrase is missing to see all, 6 where a layer is of a
+/// kind that is not known, 8 for warnings; 0 where there are notes at most.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw check Docs.sparsebundle
+  bandsaw check --json App.dmg           every finding with its place, for programs
+  bandsaw check -q disk.img              the exit code, and no notes
+  bandsaw check --passfile key Secret.dmg")]
+pub(crate) struct Check {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    image: String,
+    /// `damage`, `warning`, `note`; `null` where nothing was found.
+    worst: Option<String>,
+    damage: u64,
+    warnings: u64,
+    notes: u64,
+    layers: Vec<LayerFacts>,
+    problems: Vec<ProblemFacts>,
+    /// Problems that are only counted.
+    untold: u64,
+}
+
+#[derive(Serialize)]
+struct LayerFacts {
+    layer: String,
+    /// `checked`, `broken`, `unknown` or `skipped`.
+    verdict: &'static str,
+    why: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ProblemFacts {
+    severity: String,
+    layer: &'static str,
+    /// The file within the image, where it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    message: String,
+}
+
+impl ProblemFacts {
+    fn new(problem: &Problem) -> Self {
+        let (offset, name) = match problem.error.place() {
+            Place::Offset(at) => (Some(*at), None),
+            Place::Name(name) => (None, Some(name.clone())),
+            Place::None => (None, None),
+        };
+        let cause = std::error::Error::source(&problem.error).map(|cause| format!(": {cause}"));
+        Self {
+            severity: problem.severity.to_string(),
+            layer: problem.error.layer(),
+            offset,
+            name,
+            message: format!("{}{}", problem.error.message(), cause.unwrap_or_default()),
+        }
+    }
+
+    fn place(&self, output: &Output) -> String {
+        match (&self.name, self.offset) {
+            (Some(name), _) => format!("{}: ", output.name(name)),
+            (None, Some(at)) => format!("byte {at}: "),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+impl Facts {
+    fn new(image: &str, found: &Examination) -> Self {
+        let problems = &found.problems;
+        let mut told: Vec<_> = problems.told().iter().collect();
+        told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
+        Self {
+            schema: 1,
+            image: image.to_owned(),
+            worst: problems.worst().map(|worst| worst.to_string()),
+            damage: problems.count(Severity::Damage),
+            warnings: problems.count(Severity::Warning),
+            notes: problems.count(Severity::Note),
+            layers: found.layers.iter().map(LayerFacts::new).collect(),
+            problems: told.into_iter().map(ProblemFacts::new).collect(),
+            untold: problems.untold(),
+        }
+    }
+
+    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        for layer in &self.layers {
+            let why = layer.why.as_deref().map(|why| format!(": {}", output.name(why))).unwrap_or_default();
+            writeln!(out, "{:8} {}{why}", layer.verdict, layer.layer)?;
+        }
+        for problem in &self.problems {
+            let severity = format!("{:8}", problem.severity);
+            let severity = if problem.severity == "damage" { output.paint(Style::Problem, &severity) } else { severity };
+            writeln!(out, "{severity} {}: {}{}", problem.layer, problem.place(output), output.name(&problem.message))?;
+        }
+        if self.untold > 0 {
+            writeln!(out, "{:8} more like these", self.untold)?;
+        }
+        Ok(())
+    }
+}
+
+impl LayerFacts {
+    fn new(judged: &open::Judged) -> Self {
+        let (verdict, why) = match &judged.verdict {
+            Verdict::Checked => ("checked", None),
+            Verdict::Broken => ("broken", None),
+            Verdict::Unknown(error) => ("unknown", Some(error.message().to_owned())),
+            Verdict::Skipped => ("skipped", None),
+        };
+        Self { layer: judged.layer.clone(), verdict, why }
+    }
+}
+
+impl Check {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let path = source::image(&self.image)?;
+        let bar = Bar::new(output);
+        let found = open::examine(Path::new(&path), &self.opening.options(Access::ReadOnly), &bar)?;
+        drop(bar);
+        let facts = Facts::new(&path, &found);
+        output.done(&facts, |out| {
+            facts.write(output, out)?;
+            if facts.worst.is_none() { writeln!(out, "nothing is wrong") } else { Ok(()) }
+        })?;
+        conclude(found, &path)
+    }
+}
+
+/// The failure that the worst finding is.
+fn conclude(found: Examination, path: &str) -> Outcome {
+    let Examination { layers, problems } = found;
+    if problems.count(Severity::Damage) > 0 {
+        let hint = format!("`bandsaw repair --dry-run {path}` tells what can be mended for certain");
+        let damaged = Error::new(Kind::Corrupt, "check", format!("is damaged: {}", summary(&problems))).in_file(path);
+        return Err(Failure::from(damaged).hint(hint));
+    }
+    let unknown = layers.into_iter().find_map(|judged| match judged.verdict {
+        Verdict::Unknown(error) => Some(error),
+        _ => None,
+    });
+    match unknown {
+        Some(error) => Err(source::advise(error.in_file(path), path)),
+        None if problems.count(Severity::Warning) > 0 => {
+            let odd = Error::new(Kind::Corrupt, "check", format!("nothing is lost, but: {}", summary(&problems)));
+            Err(Failure::from(odd.in_file(path)).warned())
+        }
+        None => Ok(()),
+    }
+}
+
+fn summary(problems: &Problems) -> String {
+    let count = |severity, one, many| Some(problems.count(severity)).filter(|n| *n > 0).map(|n| counted(n, one, many));
+    let counts = [
+        count(Severity::Damage, "place is damaged", "places are damaged"),
+        count(Severity::Warning, "warning", "warnings"),
+        count(Severity::Note, "note", "notes"),
+    ];
+    counts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,107 @@
+//! `bandsaw diagnose`: why an image does not open, and what can be done.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use bandsaw::device::Access;
+use bandsaw::ops::diagnose::{Cause, diagnose};
+use bandsaw::{Error, Kind};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, Style};
+use crate::source::{self, Opening};
+
+/// Say why an image does not open, and what can be done
+///
+/// Opens the image layer by layer as far as it goes and tells the first thing that is wrong, in which layer, why, and what
+/// helps: files that are no images, downloads that were cut short, encrypted images, disks of other systems, damaged maps,
+/// volumes that cannot be read. Nothing is changed. The exit code is that of opening it; 0 where nothing is wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw diagnose App.dmg                     \"no mountable file systems\", says the Mac: why?
+  bandsaw diagnose --json App.dmg              for programs; `code` is a stable name of the cause
+  bandsaw diagnose --passfile key Secret.dmg")]
+pub(crate) struct Diagnose {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    image: String,
+    layers: Vec<LayerFacts>,
+    /// `null` where nothing is wrong.
+    cause: Option<CauseFacts>,
+}
+
+#[derive(Serialize)]
+struct LayerFacts {
+    layer: String,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct CauseFacts {
+    code: &'static str,
+    layer: &'static str,
+    what: String,
+    advice: Vec<String>,
+    error: Option<String>,
+}
+
+impl Diagnose {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let path = source::image(&self.image)?;
+        let found = diagnose(Path::new(&path), &self.opening.options(Access::ReadOnly))?;
+        let facts = Facts {
+            schema: 1,
+            image: path.clone(),
+            layers: found.layers.into_iter().map(|(layer, what)| LayerFacts { layer, what }).collect(),
+            cause: found.cause.as_ref().map(CauseFacts::new),
+        };
+        output.facts(&facts, |out| {
+            writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path)))?;
+            for LayerFacts { layer, what } in &facts.layers {
+                writeln!(out, "  {}{}", output.paint(Style::Dim, &format!("{layer:15}")), output.name(what))?;
+            }
+            let Some(cause) = &facts.cause else { return writeln!(out, "it opens, and nothing that opening looks at is wrong") };
+            writeln!(out, "{}: it {}", output.paint(Style::Problem, cause.layer), output.name(&cause.what))?;
+            cause.advice.iter().try_for_each(|advice| writeln!(out, "  * {}", output.name(advice)))
+        })?;
+        match found.cause {
+            Some(cause) if cause.code != "wrong-extension" => Err(failure(cause, &path)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl CauseFacts {
+    fn new(cause: &Cause) -> Self {
+        Self {
+            code: cause.code,
+            layer: cause.layer,
+            what: cause.what.clone(),
+            advice: cause.advice.clone(),
+            error: cause.error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// The failure of opening, or one that says the same of an image that opens to nothing.
+fn failure(cause: Cause, path: &str) -> Failure {
+    let kind = match cause.code {
+        "missing" => Kind::NotFound,
+        "cut-short" | "volume-damaged" | "empty" => Kind::Corrupt,
+        _ => Kind::Unsupported,
+    };
+    let said = || Error::new(kind, "diagnose", cause.what.clone()).in_file(path);
+    Failure::from(cause.error.unwrap_or_else(said))
+}

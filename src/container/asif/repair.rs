@@ -1,0 +1,53 @@
+//! Mending an image where it is certain what is right: what is stored past the end of the disk, and an end of the file that
+//! nothing names. Nothing of the disk changes by it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Asif, LAYER, check};
+use crate::device::BlockDevice;
+use crate::problem::{Problems, Severity};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the disk are lost or in doubt.
+pub fn plan(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
+    let mut problems = Problems::default();
+    let image = check(file, &mut problems, progress)?;
+    if problems.count(Severity::Damage) > 0 {
+        let lost = "bytes of the disk are lost or in doubt, which nothing in the image can give back";
+        return Err(Error::new(Kind::Corrupt, LAYER, lost));
+    }
+    let mut steps = Vec::new();
+    let beyond = problems.count(Severity::Warning);
+    if beyond > 0 {
+        steps.push(format!("{beyond} chunks past the end of the disk are given up"));
+    }
+    let end = image.usage().chunks * image.geometry.chunk_bytes();
+    if file.info().len > end {
+        steps.push(format!("the file is cut to {end} bytes, where its last chunk ends"));
+    }
+    Ok(steps)
+}
+
+/// Mends the image in `file`, durably; returns what was done.
+pub fn repair(file: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<String>> {
+    let steps = plan(file, progress)?;
+    if !steps.is_empty() {
+        Asif::open(file.clone())?.give_up_beyond()?;
+    }
+    Ok(steps)
+}
+
+impl Asif {
+    /// Forgets what is stored past the end of the disk but for the metadata, and cuts off the end of the file that is not
+    /// used.
+    fn give_up_beyond(&self) -> Result<()> {
+        self.check_changeable()?;
+        let _one_at_a_time = self.one_at_a_time()?;
+        self.begin_locked()?;
+        let len = self.len.load(Ordering::SeqCst);
+        let end = self.geometry.max_sectors * u64::from(self.geometry.block);
+        self.failed.note(self.clear(len, end).and_then(|()| self.commit(Vec::new())))
+    }
+}

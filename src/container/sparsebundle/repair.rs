@@ -1,0 +1,193 @@
+//! Mending a bundle where it is certain what is right: one list from the other, and what lies past the end of the disk.
+//!
+//! Every step is whole by itself and durable before the next, so that a crash leaves a bundle that is repaired in part.
+
+use super::check::{Rules, spelled_otherwise};
+use super::plist::{self, BACKUP, INFO, Unread};
+use super::{BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
+use crate::device::{BlockDeviceExt, Leave};
+use crate::progress::Progress;
+use crate::store::{Guard, Lock, Open, Put, Store};
+use crate::{Error, Kind, Result};
+
+/// Steps of one plan; what is left is for the next.
+const MOST_STEPS: usize = 65_536;
+
+/// One thing that is mended.
+#[derive(Debug)]
+enum Step {
+    /// A list is written anew with the bytes of the other.
+    CopyList { from: &'static str, to: &'static str },
+    /// A file goes that is no part of the disk.
+    Remove(String),
+    /// The file of the last band is cut at the end of the disk.
+    Cut(String, u64),
+    /// A band gets the name that it is read by.
+    Rename(String, String),
+}
+
+/// What is mended in a bundle, and what is not.
+#[derive(Debug, Default)]
+pub struct Repair {
+    steps: Vec<Step>,
+    /// What is wrong and not mended, because it is not certain what is right.
+    pub refused: Vec<Error>,
+}
+
+/// What a repair would do to the bundle in `store`. `is_disk_whole`: nothing on the disk reaches past its end, so that the
+/// size that the lists tell is right, and what lies behind it is left from an interrupted change of size.
+pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> Result<Repair> {
+    let mut repair = Repair::default();
+    let Some(info) = plan_lists(store, &mut repair)? else { return Ok(repair) };
+    progress.stage("check", 0);
+    let rules = Rules { info, cipher_block: None };
+    let mut leftovers = Vec::new();
+    store.list(BANDS, &mut |entry| {
+        progress.check()?;
+        progress.advance(1);
+        let Some(index) = BandIndex::from_name(BANDS, entry.name) else {
+            return plan_name(store, &rules, entry.name, &mut repair);
+        };
+        let Some(meta) = entry.meta()? else { return Ok(()) };
+        let most = rules.most(index);
+        if index.0 >= rules.count() {
+            push(&mut leftovers, Step::Remove(entry.name.to_owned()));
+        } else if meta.len > info.band_size {
+            repair.refuse(entry.name, "is longer than a band; what the excess was meant to be cannot be told");
+        } else if meta.len > most {
+            push(&mut leftovers, Step::Cut(entry.name.to_owned(), most));
+        }
+        Ok(())
+    })?;
+    store.list(MAPPED, &mut |entry| {
+        progress.check()?;
+        let index = BandIndex::from_name(MAPPED, entry.name);
+        let leftover = match index {
+            Some(index) => index.0 >= rules.count() || store.stat(&index.name())?.is_none(),
+            None => false,
+        };
+        if leftover {
+            push(&mut leftovers, Step::Remove(entry.name.to_owned()));
+        }
+        Ok(())
+    })?;
+    match leftovers.len() {
+        0 => {}
+        _ if is_disk_whole => repair.steps.append(&mut leftovers),
+        n => repair
+            .refuse(INFO, format!("{n} files reach past the end of the disk, but so does what is on it: the size may be wrong")),
+    }
+    Ok(repair)
+}
+
+fn push(steps: &mut Vec<Step>, step: Step) {
+    if steps.len() < MOST_STEPS {
+        steps.push(step);
+    }
+}
+
+/// Which list is to be written anew; what the bundle says of itself. `None`: neither list can be used.
+fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::Info>> {
+    let (info, backup) = (read_plist(store, INFO), read_plist(store, BACKUP));
+    let copy = |from, to| Step::CopyList { from, to };
+    match (info, backup) {
+        (Ok(info), Ok(backup)) if info == backup => Ok(Some(info)),
+        // A change of size writes the copy first, and removes nothing before both lists are written.
+        (Ok(info), Ok(backup)) if (plist::Info { size: info.size, ..backup }) == info => {
+            repair.steps.push(copy(INFO, BACKUP));
+            Ok(Some(info))
+        }
+        (Ok(info), Ok(_)) => {
+            repair.refuse(BACKUP, format!("tells other bands than {INFO}; which of the two is right cannot be told"));
+            Ok(Some(info))
+        }
+        (Ok(info), Err(_)) => {
+            repair.steps.push(copy(INFO, BACKUP));
+            Ok(Some(info))
+        }
+        (Err(Unread::Unreadable(_)), Ok(backup)) => {
+            repair.steps.push(copy(BACKUP, INFO));
+            Ok(Some(backup))
+        }
+        (Err(unread), _) => {
+            repair.refused.push(unread.into());
+            Ok(None)
+        }
+    }
+}
+
+/// A name in `bands/` that no band has. It is a band's for certain where that one is missing and macOS, to whom upper and
+/// lower case are mostly the same, would have read it.
+fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) -> Result<()> {
+    let Some(index) = spelled_otherwise(name).filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
+    else {
+        if super::check::check_name(name).is_some() {
+            repair.refuse(name, "is no band; what it was meant to be cannot be told");
+        }
+        return Ok(());
+    };
+    let right = index.name();
+    let len = store.stat(name)?.map_or(0, |meta| meta.len);
+    if index.0 < rules.count() && len <= rules.most(index) && store.stat(&right)?.is_none() {
+        push(&mut repair.steps, Step::Rename(name.to_owned(), right));
+    } else {
+        repair.refuse(name, format!("could be {right}, but that is there, or it does not fit there"));
+    }
+    Ok(())
+}
+
+impl Repair {
+    fn refuse(&mut self, name: &str, why: impl Into<std::borrow::Cow<'static, str>>) {
+        if self.refused.len() < MOST_STEPS {
+            self.refused.push(Error::new(Kind::Corrupt, LAYER, why).named(name));
+        }
+    }
+
+    /// What is mended, a sentence each.
+    pub fn steps(&self) -> Vec<String> {
+        let say = |step: &Step| match step {
+            Step::CopyList { from, to } => format!("{to} is written anew from {from}"),
+            Step::Remove(name) => format!("{name} is removed: it is no part of the disk"),
+            Step::Cut(name, len) => format!("{name} is cut to {len} bytes, where the disk ends"),
+            Step::Rename(from, to) => format!("{from} is called {to}, as it is read"),
+        };
+        self.steps.iter().map(say).collect()
+    }
+
+    /// Whether there may be more to mend when this is done.
+    pub fn is_full(&self) -> bool {
+        self.steps.len() >= MOST_STEPS
+    }
+
+    /// Mends the bundle that was planned for, durably. The caller holds its [`locks`].
+    pub fn apply(&self, store: &dyn Store, progress: &dyn Progress) -> Result<()> {
+        progress.stage("repair", 0);
+        for step in &self.steps {
+            progress.check()?;
+            progress.advance(1);
+            match step {
+                Step::CopyList { from, to } => {
+                    let list = store.open(from, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, *from))?;
+                    // Its length was checked when it was read.
+                    let bytes = list.read_vec(0, list.info().len as usize)?;
+                    store.put(to, &bytes, Put::Replace)?;
+                    store.sync()?;
+                }
+                Step::Remove(name) => drop(store.remove(name)?),
+                Step::Cut(name, len) => {
+                    if let Some(band) = store.open(name, Open::Write)? {
+                        band.set_len(*len, Leave::Any)?;
+                        band.flush()?;
+                    }
+                }
+                Step::Rename(from, to) => store.rename(from, to)?,
+            }
+        }
+        store.sync()
+    }
+}
+
+/// Keeps everybody else away from a bundle that is repaired, even where it does not open.
+pub fn locks(store: &dyn Store) -> Result<[Guard; 2]> {
+    Ok([store.lock(LOCK, Lock::Exclusive)?, store.lock(TOKEN, Lock::Exclusive)?])
+}

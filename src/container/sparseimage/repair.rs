@@ -1,0 +1,50 @@
+//! Mending an image where it is certain what is right: what an interrupted change left, and an end that is too long or too
+//! short. Nothing of the disk changes by it.
+
+use std::sync::Arc;
+
+use super::{LAYER, SparseImage, load};
+use crate::device::{BlockDevice, Leave};
+use crate::problem::{Findings, Problems, Severity};
+use crate::progress::Silent;
+use crate::{Error, Kind, Result};
+
+/// What [`repair`] would do to the image in `file`, a sentence each. Refused where bytes of the disk are lost.
+pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
+    let mut problems = Problems::default();
+    let loaded = load::load(&**file, &mut Findings::Check(&mut problems, &Silent))?;
+    let table = &loaded.table;
+    let (len, end) = (file.info().len, table.end());
+    if len < table.needed() || problems.count(Severity::Damage) > 0 {
+        let lost = "bytes of the disk are lost or in doubt, which nothing in the image can give back";
+        return Err(Error::new(Kind::Corrupt, LAYER, lost));
+    }
+    let mut steps = Vec::new();
+    if len != end {
+        let what = if len > end { "cut to" } else { "extended by zeros to" };
+        steps.push(format!("the file is {what} {end} bytes, where its last band ends"));
+    }
+    if !loaded.twins.is_empty() {
+        steps.push(format!("{} bands that stand in two places are left in one", loaded.twins.len()));
+    }
+    let unused = table.spare.len() + table.gone.len();
+    if unused > 0 {
+        steps.push(format!("{unused} places without a band of the disk are filled with the last bands"));
+    }
+    Ok(steps)
+}
+
+/// Mends the image in `file`, durably; returns what was done.
+pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
+    let steps = plan(file)?;
+    if steps.is_empty() {
+        return Ok(steps);
+    }
+    let end = load::load(&**file, &mut Findings::Open)?.table.end();
+    if file.info().len < end {
+        file.set_len(end, Leave::Zeros)?;
+        file.flush()?;
+    }
+    SparseImage::open(file.clone())?.flush()?;
+    Ok(steps)
+}

@@ -1,0 +1,203 @@
+//! The layers that [`open`](super::open) lays, each judged by itself. Damage to one does not end the walk as long as the
+//! next can still be told.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::container::{self, lock_file, recognise};
+use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, is_blank, look_at, unlock, volume};
+use crate::container::raw::Raw;
+use crate::container::{Format, asif, sparsebundle, sparseimage, udif};
+use crate::crypt;
+use crate::device::{Access, BlockDevice, regions};
+use crate::partition::{self, Map};
+use crate::problem::{Problems, Severity};
+use crate::progress::Progress;
+use crate::store::Local;
+use crate::{Error, Kind, Result};
+
+/// Bytes at the beginning of a partition that tell whether anything was written there.
+const FIRST_BYTES: u64 = 64 << 10;
+
+/// What became of a layer.
+#[derive(Debug)]
+pub enum Verdict {
+    /// All of it was looked at.
+    Checked,
+    /// Damage ended the look; it is among the problems.
+    Broken,
+    /// It could not be judged, and so nothing above it either.
+    Unknown(Error),
+    /// Nothing looks at layers of this kind yet.
+    Skipped,
+}
+
+/// A layer, from the bottom, and what became of it.
+#[derive(Debug)]
+pub struct Judged {
+    /// `sparse bundle`, `GPT`, `HFS+ in partition 1`, ...
+    pub layer: String,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// Everything that was found out about an image.
+#[derive(Debug, Default)]
+pub struct Examination {
+    /// The layers from the bottom, as far as they can be told.
+    pub layers: Vec<Judged>,
+    /// What is wrong with them.
+    pub problems: Problems,
+}
+
+impl Examination {
+    /// Takes note of a layer. Errors are those that leave nothing to report: interrupts, and images in use.
+    fn judged<T>(&mut self, layer: impl Into<String>, checked: Result<T>) -> Result<Option<T>> {
+        let (verdict, value) = match checked {
+            Ok(value) => (Verdict::Checked, Some(value)),
+            Err(error) => match error.kind() {
+                Kind::Cancelled | Kind::Conflict => return Err(error),
+                Kind::Corrupt | Kind::OutOfRange | Kind::Io => {
+                    self.problems.add(Severity::Damage, error);
+                    (Verdict::Broken, None)
+                }
+                _ => (Verdict::Unknown(error), None),
+            },
+        };
+        self.layers.push(Judged { layer: layer.into(), verdict });
+        Ok(value)
+    }
+
+    /// The same for a layer whose damage was told when it was checked, and that is now opened.
+    fn opened<T>(&mut self, layer: &str, opened: Result<T>) -> Result<Option<T>> {
+        match opened {
+            Err(error) if error.kind() == Kind::Corrupt && self.problems.count(Severity::Damage) > 0 => Ok(None),
+            Err(error) => self.judged(layer, Err(error)),
+            Ok(value) => Ok(Some(value)),
+        }
+    }
+}
+
+/// Looks at every layer of the image at `path`, which is only read, whatever `options` say.
+pub fn examine(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
+    let options = OpenOptions { access: Access::ReadOnly, ..*options };
+    let mut found = Examination::default();
+    let examined = if look_at(path)?.is_dir() {
+        examine_folder(path, &options, &mut found, progress)
+    } else {
+        examine_file(path, &options, &mut found, progress)
+    };
+    examined.map_err(|error| error.in_file(path)).map(|()| found)
+}
+
+fn examine_folder(path: &Path, options: &OpenOptions<'_>, found: &mut Examination, progress: &dyn Progress) -> Result<()> {
+    let store = Local::new(path);
+    if !sparsebundle::is_bundle(&store)? {
+        let opened = container::open_folder(path, options, &mut Vec::new()).map(drop);
+        return found.judged("folder", opened).map(drop);
+    }
+    let checked = sparsebundle::check(&store, &mut found.problems, progress);
+    if found.judged("sparse bundle", checked)?.is_none() {
+        return Ok(());
+    }
+    let opened = container::open_folder(path, options, &mut Vec::new());
+    match found.opened("disk", opened)? {
+        Some(bundle) => examine_disk(&bundle.disk, Format::Udsb, options, found, progress),
+        None => Ok(()),
+    }
+}
+
+fn examine_file(path: &Path, options: &OpenOptions<'_>, found: &mut Examination, progress: &dyn Progress) -> Result<()> {
+    let file: Arc<dyn BlockDevice> = lock_file(path, Access::ReadOnly)?;
+    let encrypted = crypt::check(&*file, &mut found.problems);
+    if !matches!(encrypted, Ok(None)) && found.judged("encryption header", encrypted)?.is_none() {
+        return Ok(());
+    }
+    let unlocked = unlock::unlock(file, options, &mut Vec::<Layer>::new());
+    let Some(plain) = found.opened("encrypted data", unlocked)? else { return Ok(()) };
+    let Some(format) =
+        options.image_format.map_or_else(|| found.opened("container", recognise(&*plain)), |format| Ok(Some(format)))?
+    else {
+        return Ok(());
+    };
+    match examine_container(&plain, format, found, progress)? {
+        Some(disk) => examine_disk(&disk, format, options, found, progress),
+        None => Ok(()),
+    }
+}
+
+/// Looks at the container in `plain`; the disk in it, as far as it can be told.
+fn examine_container(
+    plain: &Arc<dyn BlockDevice>,
+    format: Format,
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<Option<Arc<dyn BlockDevice>>> {
+    let problems = &mut found.problems;
+    let checked: Result<Arc<dyn BlockDevice>> = match format {
+        Format::Udsp => sparseimage::check(plain, problems, progress).map(|image| Arc::new(image) as _),
+        Format::Asif => asif::check(plain, problems, progress)
+            .and_then(|image| container::stands_alone(&image).map(|()| Arc::new(image) as _)),
+        Format::Udrw | Format::Udto => Ok(check_raw(plain, problems)),
+        Format::Udsb => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
+        _ => udif::check(plain, problems, progress).map(|image| Arc::new(image) as _),
+    };
+    found.judged(format.description(), checked)
+}
+
+fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn BlockDevice> {
+    let raw = Raw::new(plain.clone());
+    if raw.trailing() > 0 {
+        let odd = format!("the last {} bytes make no whole sector and are left out", raw.trailing());
+        problems.add(Severity::Warning, Error::corrupt("raw image", raw.info().len, odd));
+    }
+    Arc::new(raw)
+}
+
+/// Looks at the partition map and at every volume of a disk.
+fn examine_disk(
+    disk: &Arc<dyn BlockDevice>,
+    format: Format,
+    options: &OpenOptions<'_>,
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let map = match partition::check(&**disk, &mut found.problems) {
+        Ok(None) => None,
+        Ok(Some(map)) => found.judged(map.scheme.to_string(), Ok(map))?,
+        Err(error) => return found.judged::<Map>("partition map", Err(error)).map(drop),
+    };
+    let Some(volumes) = found.opened("volumes", volume::find(disk, map.as_ref()))? else { return Ok(()) };
+    missing_volumes(&**disk, map.as_ref(), &volumes, &mut found.problems)?;
+    let is_plain = matches!(format, Format::Udrw | Format::Udto) && options.image_format.is_none();
+    if volumes.is_empty() && map.is_none() && is_plain && !is_blank(&**disk)? {
+        return found.judged::<()>("disk", Err(Error::unsupported(LAYER, UNKNOWN))).map(drop);
+    }
+    for volume in &volumes {
+        let layer = format!("{} on {}", volume.format, volume.place());
+        match volume.check(&mut found.problems, progress) {
+            Some(checked) => drop(found.judged(layer, checked)?),
+            None => found.layers.push(Judged { layer, verdict: Verdict::Skipped }),
+        }
+    }
+    Ok(())
+}
+
+/// Partitions that are said to hold a volume of Apple's and do not begin with one. Blank ones wait to be formatted.
+fn missing_volumes(disk: &dyn BlockDevice, map: Option<&Map>, volumes: &[Volume], problems: &mut Problems) -> Result<()> {
+    let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
+    for partition in partitions.iter().filter(|partition| ["Apple_HFS", "Apple_APFS", "Apple_HFSX"].contains(&&*partition.kind)) {
+        if volumes.iter().any(|volume| volume.partition == Some(partition.number)) {
+            continue;
+        }
+        let start = partition.range.start;
+        let blank = regions::is_zero(disk, start..partition.range.end.min(start + FIRST_BYTES))?;
+        let severity = if blank { Severity::Note } else { Severity::Warning };
+        let what = format!(
+            "partition {} is said to hold {}, but no file system that is known begins there",
+            partition.number, partition.kind
+        );
+        problems.add(severity, Error::corrupt("volume", start, what));
+    }
+    Ok(())
+}

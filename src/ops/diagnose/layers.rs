@@ -1,0 +1,58 @@
+//! The layers of an image in words, one sentence each.
+
+use crate::container::sparsebundle::Bundle;
+use crate::device::BlockDevice;
+use crate::open::{Layer, Volume};
+use crate::size;
+
+/// Name and sentence of a layer; of volumes, of each.
+pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
+    let one = |name: &str, what: String| vec![(name.to_owned(), what)];
+    let exact = |bytes: u64| format!("{:#}", size::display(bytes));
+    match layer {
+        Layer::File(file) => one("file", exact(file.info().len)),
+        Layer::Crypt(crypt) => {
+            let keys = crypt.passphrases.len() + crypt.public_keys;
+            one("encryption", format!("AES-{}, version {}, {keys} ways to open it", crypt.key_bits, crypt.version))
+        }
+        Layer::Raw(raw) => one("raw image", format!("a disk of {}", exact(raw.info().len))),
+        Layer::Bundle(bundle) => one("sparse bundle", bundle_facts(bundle)),
+        Layer::SparseImage(image) => {
+            let usage = image.usage();
+            one("sparse image", format!("a disk of {} in {} bands", exact(image.info().len), usage.bands))
+        }
+        Layer::Asif(image) => one("ASIF", format!("a disk of {} in {} chunks", exact(image.info().len), image.usage().data)),
+        Layer::Udif(udif) => {
+            let format = udif.format();
+            let what = format!(
+                "{} ({format}), a disk of {} in {} chunks",
+                format.description(),
+                exact(udif.info().len),
+                udif.usage().chunks
+            );
+            one("UDIF", what)
+        }
+        Layer::Partitions(map) => {
+            let mut what = format!("{} partitions", map.partitions.len());
+            if let [problem, more @ ..] = &map.problems[..] {
+                what += &format!("; {}", problem.message());
+                what += &if more.is_empty() { String::new() } else { format!(", and {} more problems", more.len()) };
+            }
+            one(&map.scheme.to_string(), what)
+        }
+        Layer::Volumes(volumes) => volumes.iter().map(describe_volume).collect(),
+    }
+}
+
+fn bundle_facts(bundle: &Bundle) -> String {
+    let (len, band) = (size::display(bundle.info().len), size::display(bundle.band_size()));
+    format!("a disk of {len:#} in bands of {band:#}")
+}
+
+fn describe_volume(volume: &Volume) -> (String, String) {
+    let what = match volume.open() {
+        Ok(opened) => format!("on {}, called {}, opens", volume.place(), opened.volume().name),
+        Err(error) => format!("on {}, does not open: {}", volume.place(), error.message()),
+    };
+    (volume.format.to_string(), what)
+}

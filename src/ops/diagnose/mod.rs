@@ -1,0 +1,225 @@
+//! Why an image does not open, and what can be done: what `open` says, and what people who have seen it before know.
+//!
+//! * [`layers`]: the layers as far as they open, in words.
+//! * [`content`]: files that are no images at all.
+//! * [`volumes`]: disks that open, but no volume on them.
+
+mod content;
+mod layers;
+mod volumes;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::device::BlockDevice;
+use crate::open::{self, Layer, OpenOptions};
+use crate::store::{LocalFile, Open};
+use crate::{Error, Kind, Result};
+
+/// What was found out about an image.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// The layers from the bottom as far as they open: a name and a sentence each.
+    pub layers: Vec<(String, String)>,
+    /// The first thing that is wrong. `None`: all that opening looks at is well.
+    pub cause: Option<Cause>,
+}
+
+/// The first thing that is wrong with an image.
+#[derive(Debug)]
+pub struct Cause {
+    /// A stable name for programs: `cut-short`, `web-page`, `passphrase-missing`, ...
+    pub code: &'static str,
+    /// The layer that it is met in: `file`, `encryption`, `UDIF`, `partition map`, `volume`, ...
+    pub layer: &'static str,
+    /// What is wrong, in a sentence without a subject: `is a web page, ...`.
+    pub what: String,
+    /// What can be done, each a sentence; the most promising first.
+    pub advice: Vec<String>,
+    /// What opening says, where it fails.
+    pub error: Option<Error>,
+}
+
+impl Cause {
+    fn new(code: &'static str, layer: &'static str, what: impl Into<String>) -> Self {
+        Self { code, layer, what: what.into(), advice: Vec::new(), error: None }
+    }
+
+    fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice.push(advice.into());
+        self
+    }
+
+    fn of(mut self, error: Error) -> Self {
+        self.error = Some(error);
+        self
+    }
+}
+
+/// Opens the image at `path` layer by layer, changing nothing, and says what is the first thing that is wrong.
+///
+/// An error is one of reading what is needed to tell; that the image does not open is none.
+pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
+    if let Some(cause) = place(path) {
+        return Ok(Diagnosis { layers: Vec::new(), cause: Some(cause) });
+    }
+    let (layers, stopped) = open::trace(path, options);
+    let cause = match stopped {
+        Some(error) => Some(of_error(path, &layers, error)?),
+        None => match volumes::cause(path, &layers)? {
+            Some(cause) => Some(cause),
+            None => volumes::misnamed(path, &layers),
+        },
+    };
+    Ok(Diagnosis { layers: layers.iter().flat_map(layers::describe).collect(), cause })
+}
+
+/// What is wrong before anything is opened: there is nothing, or nothing that could be an image.
+fn place(path: &Path) -> Option<Cause> {
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Some(missing(path)),
+        Err(error) => return Some(unreadable(Error::io("file", "look at", error))),
+    };
+    if meta.is_file() && meta.len() == 0 {
+        let empty = Cause::new("empty", "file", "is empty: the file has no bytes");
+        return Some(content::unfinished(path).unwrap_or(empty).advise("download or copy it again"));
+    }
+    if !meta.is_file() && !meta.is_dir() && !std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type()) {
+        return Some(Cause::new("no-image", "file", "is neither a file nor a folder"));
+    }
+    None
+}
+
+fn missing(path: &Path) -> Cause {
+    if fs::symlink_metadata(path).is_ok() {
+        return Cause::new("missing", "file", "is a link to something that does not exist");
+    }
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let placeholder = path.with_file_name(format!(".{name}.icloud"));
+    if placeholder.exists() {
+        return Cause::new("missing", "file", "is in iCloud Drive and not on this disk")
+            .advise("download it first: in the Finder, or with `brctl download`");
+    }
+    Cause::new("missing", "file", "does not exist").advise("check the spelling and the folder")
+}
+
+fn unreadable(error: Error) -> Cause {
+    let denied = error.io_kind() == Some(ErrorKind::PermissionDenied);
+    let cause = if denied {
+        Cause::new("not-permitted", "file", "may not be read by you")
+            .advise("check who owns the file and its permissions: `ls -l`")
+            .advise("on macOS, allow the terminal to reach the folder in the settings for privacy")
+    } else {
+        Cause::new("read-error", "file", "cannot be read: the disk or server that holds it fails")
+            .advise("copy what can be read with `ddrescue`, then look at the copy")
+    };
+    cause.of(error)
+}
+
+/// What an error of opening means. `layers` opened before it.
+fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
+    let name = path.display();
+    let cause = match error.kind() {
+        Kind::WrongKey => locked(&error),
+        Kind::Conflict => Cause::new("in-use", "file", "is in use by another program")
+            .advise("eject or close it there first: a disk image must not be changed by two at a time"),
+        Kind::Io => return Ok(unreadable(error)),
+        Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit if is_only_file(layers) => match of_content(path)? {
+            Some(cause) => cause,
+            None => structure(&error, &name.to_string()),
+        },
+        _ => structure(&error, &name.to_string()),
+    };
+    Ok(cause.of(error))
+}
+
+fn locked(error: &Error) -> Cause {
+    let given = error.message() != open::PASSPHRASE_NEEDED;
+    if given {
+        return Cause::new("passphrase-wrong", "encryption", "is encrypted, and the passphrase does not fit")
+            .advise("mind the newline: --stdinpass takes everything up to the end, --passfile one line")
+            .advise("letters beyond ASCII may have been typed in another form where the image was made");
+    }
+    Cause::new("passphrase-missing", "encryption", "is encrypted, and no passphrase was given")
+        .advise("give it with --passfile FILE, --passfd N, --passenv NAME or --stdinpass")
+}
+
+/// Whether nothing above the file was recognised, so that the file may be anything.
+fn is_only_file(layers: &[Layer]) -> bool {
+    layers.iter().all(|layer| match layer {
+        Layer::File(_) | Layer::Raw(_) => true,
+        Layer::Volumes(volumes) => volumes.is_empty(),
+        _ => false,
+    })
+}
+
+fn of_content(path: &Path) -> Result<Option<Cause>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let Some(file) = LocalFile::open(path, Open::Read)? else { return Ok(None) };
+    let recognised = content::recognise(path, &file)?;
+    if recognised.is_none() && crate::device::regions::is_zero(&file, file.info().len.saturating_sub(1 << 20)..file.info().len)? {
+        let zeros = "ends with a mebibyte of zeros: room was made for it, and it was not written to the end";
+        return Ok(Some(content::cut_short(zeros)));
+    }
+    Ok(recognised.or_else(|| content::unfinished(path)))
+}
+
+/// What is wrong with the structure of a layer, where the file is not something else.
+fn structure(error: &Error, name: &str) -> Cause {
+    let what = |text: &str| format!("{text}: {}", error.message());
+    let check = format!("`bandsaw check {name}` lists all that is wrong, layer by layer");
+    match (error.layer(), error.kind()) {
+        ("image", Kind::Unsupported) if error.message() == open::UNKNOWN => {
+            Cause::new("unknown", "disk", "has nothing of an image: no container, no partition map, no file system that is known")
+                .advise("if it is a disk all the same, `--image-format udrw` takes it for plain bytes")
+                .advise("it may be encrypted by a program that leaves no mark (VeraCrypt, for example)")
+        }
+        ("image", Kind::Unsupported) if error.message().starts_with("is a folder") => {
+            Cause::new("no-image", "folder", "is a folder without Info.plist and Info.bckup, so no sparse bundle")
+                .advise("name the bundle itself, not the folder it is in")
+                .advise("if it was one, copy Info.plist from a bundle of the same size and band size")
+        }
+        ("udif", Kind::Unsupported) if error.message().contains(" of an image in ") => {
+            Cause::new("one-part", "UDIF", what("is one of several files"))
+                .advise("put all parts (.dmg, .002.dmgpart, ...) into one folder and open the first")
+        }
+        (_, Kind::NotFound) => Cause::new("layer-missing", "stack", what("does not stand alone"))
+            .advise("bring the images it builds on along, and open them together"),
+        (_, Kind::Unsupported) => Cause::new("not-supported", "container", what("is of a kind that this version does not read"))
+            .advise("on a Mac, `hdiutil convert -format UDRW` makes a plain image of it"),
+        (_, Kind::Limit) => Cause::new("not-supported", "container", what("is beyond a bound of this version")).advise(check),
+        ("gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr", _)
+            if error.message().starts_with(open::CUT_SHORT) =>
+        {
+            let ends = "is only the beginning of a disk: its partitions lie past the end of the file";
+            content::cut_short(ends).in_layer("partition map").advise(check)
+        }
+        ("gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr", _) => {
+            Cause::new("partition-map-damaged", "partition map", what("has a damaged partition map"))
+                .advise(format!("`bandsaw repair --dry-run {name}` tells whether it can be mended"))
+                .advise(check)
+        }
+        ("sparse bundle", _) => Cause::new("bundle-damaged", "sparse bundle", what("is a damaged sparse bundle"))
+            .advise(format!("`bandsaw repair --dry-run {name}` tells what can be mended"))
+            .advise(check),
+        ("encrypted image" | "encryption header" | "encryption key entry" | "encryption trailer", _) => {
+            Cause::new("encryption-damaged", "encryption", what("has a damaged encryption header, or was cut short"))
+                .advise("get another copy: without a whole header nothing can be decrypted")
+                .advise(check)
+        }
+        _ => Cause::new("container-damaged", "container", what("is damaged"))
+            .advise("download or copy it again, and compare its size with that of the original")
+            .advise(check),
+    }
+}
+
+impl Cause {
+    fn in_layer(mut self, layer: &'static str) -> Self {
+        self.layer = layer;
+        self
+    }
+}

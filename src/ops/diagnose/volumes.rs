@@ -1,0 +1,140 @@
+//! Disks that open, but no volume on them: "no mountable file systems".
+
+use std::path::Path;
+
+use super::{Cause, content};
+use crate::container::Format;
+use crate::open::{Layer, Volume, VolumeFormat};
+use crate::partition::Map;
+use crate::{Kind, Result};
+
+/// Types of partitions whose contents are known by name, and what they are.
+const SPECIAL: [(&str, &str, &str); 6] = [
+    (
+        "Apple_CoreStorage",
+        "a CoreStorage volume group (FileVault before macOS 10.13, or a Fusion drive)",
+        "a Mac up to macOS 10.15 or libfvde open it",
+    ),
+    ("Apple_RAID", "a part of a software RAID", "all of its parts are needed, on a Mac"),
+    ("Apple_Boot", "a start-up partition", "it holds nothing of yours"),
+    ("Linux LVM", "a volume group of Linux (LVM)", "on Linux: `losetup -P`, then `vgchange -ay`"),
+    ("Linux Swap", "swap space of Linux", "it holds no files"),
+    ("Apple_UFS", "a UFS volume", "FreeBSD, or Linux with its driver `ufs`, open it"),
+];
+
+/// Why nothing on a disk that opens can be used, if that is so.
+pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
+    let volumes = layers.iter().find_map(|layer| match layer {
+        Layer::Volumes(volumes) => Some(volumes.as_slice()),
+        _ => None,
+    });
+    let map = layers.iter().find_map(|layer| match layer {
+        Layer::Partitions(map) => Some(map),
+        _ => None,
+    });
+    let volumes = volumes.unwrap_or_default();
+    let mut first = None;
+    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+        match volume.open() {
+            Ok(_) => return Ok(None),
+            Err(error) => first = first.or(Some((volume, error))),
+        }
+    }
+    if let Some((volume, error)) = first {
+        let what = format!("has a damaged {} volume on {}: {}", volume.format, volume.place(), error.message());
+        let cut = map.and_then(cut_off).is_some();
+        let damaged = if cut { content::cut_short(what) } else { Cause::new("volume-damaged", "volume", what) };
+        let damaged = damaged.advise(format!("`bandsaw check {}` lists what is wrong with it", path.display()));
+        return Ok(Some(damaged.advise("on a Mac, Disk Utility's First Aid may mend a copy of it").of(error)));
+    }
+    Ok(Some(match volumes.first() {
+        Some(volume) => unread(path, volume),
+        None => empty(path, layers, map),
+    }))
+}
+
+/// A volume of a kind that is known by name only.
+fn unread(path: &Path, volume: &Volume) -> Cause {
+    let cause = Cause::new(
+        "file-system-not-read",
+        "volume",
+        format!("has {} on {}, which this version does not read", volume.format, volume.place()),
+    );
+    let name = path.display();
+    let mount = |driver: &str| {
+        format!(
+            "on Linux: `bandsaw convert {name} disk.img`, then `sudo mount -o ro,loop,offset={} -t {driver} disk.img /mnt`",
+            volume.range.start
+        )
+    };
+    match volume.format {
+        VolumeFormat::Apfs => cause
+            .advise("APFS comes with a later version")
+            .advise("a Mac with macOS 10.13 or later opens it; on Linux 7-Zip (`7zz x`) and apfs-fuse read it"),
+        VolumeFormat::Hfs => cause.advise(mount("hfs")).advise("macOS up to 10.14 and hfsutils read it, too"),
+        VolumeFormat::Fat => cause.advise(mount("vfat")),
+        VolumeFormat::ExFat => cause.advise(mount("exfat")),
+        VolumeFormat::Ntfs => cause.advise(mount("ntfs3")),
+        VolumeFormat::Iso9660 => cause.advise(mount("iso9660")),
+        VolumeFormat::Udf => cause.advise(mount("udf")),
+        VolumeFormat::Ext => cause.advise(mount("ext4")),
+        VolumeFormat::Xfs => cause.advise(mount("xfs")),
+        VolumeFormat::Btrfs => cause.advise(mount("btrfs")),
+        _ => cause,
+    }
+}
+
+/// The problem of a partition that reaches past the end of the disk.
+fn cut_off(map: &Map) -> Option<&str> {
+    map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange).map(|problem| problem.message())
+}
+
+/// A disk on which no file system is known.
+fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
+    let Some(map) = map else {
+        let blank = Cause::new("blank", "disk", "has a disk without partition map and without a file system that is known");
+        return blank
+            .advise("a new image is like this until somebody formats it")
+            .advise("a download that has only made room so far is, too: compare with the original")
+            .advise(match has_layer_above_file(layers) {
+                true => "it may hold the swap or raw data of another program".to_owned(),
+                false => format!("`bandsaw info {}` shows its size", path.display()),
+            });
+    };
+    if let Some(problem) = cut_off(map) {
+        return content::cut_short(format!("is only the beginning of a disk: {problem}")).in_layer("partition map");
+    }
+    let special = map.partitions.iter().find_map(|partition| {
+        let known = SPECIAL.iter().find(|(kind, _, _)| partition.kind == *kind);
+        known.map(|(_, what, advice)| (partition.number, what, advice))
+    });
+    if let Some((number, what, advice)) = special {
+        return Cause::new("no-file-system", "partition map", format!("has {what} in partition {number}, and no volume"))
+            .advise(*advice);
+    }
+    let count = map.partitions.len();
+    Cause::new("no-file-system", "partition map", format!("has {count} partitions, and no file system that is known in any"))
+        .advise("the volumes may never have been formatted, or be encrypted as a whole (FileVault, BitLocker, VeraCrypt)")
+        .advise(format!("`bandsaw info {}` shows what the partitions are said to hold", path.display()))
+}
+
+fn has_layer_above_file(layers: &[Layer]) -> bool {
+    layers.iter().any(|layer| !matches!(layer, Layer::File(_) | Layer::Raw(_) | Layer::Volumes(_)))
+}
+
+/// That all is well but the name: macOS goes by it.
+pub(super) fn misnamed(path: &Path, layers: &[Layer]) -> Option<Cause> {
+    let (format, extension) = layers.iter().find_map(|layer| match layer {
+        Layer::Raw(_) => Some((Format::Udrw, "dmg")),
+        Layer::Bundle(_) => Some((Format::Udsb, "sparsebundle")),
+        Layer::SparseImage(_) => Some((Format::Udsp, "sparseimage")),
+        Layer::Asif(_) => Some((Format::Asif, "asif")),
+        Layer::Udif(udif) => Some((udif.format(), "dmg")),
+        _ => None,
+    })?;
+    path.extension().filter(|_| !format.fits_name(path)).map(|found| {
+        let what = format!("is a {} ({format}), though its name ends in .{}", format.description(), found.display());
+        Cause::new("wrong-extension", "file", what)
+            .advise(format!("rename it to end in .{extension}: macOS goes by the name, Bandsaw by the contents"))
+    })
+}

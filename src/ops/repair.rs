@@ -1,0 +1,176 @@
+//! Mending what is certain: each layer of an image from what the image itself still tells, nothing by guess.
+//!
+//! From the bottom: the lists and leftovers of a sparse bundle, the ends of sparse images, ASIF and raw images, then the
+//! partition map. Each step is durable before the next and whole by itself, so that a crash leaves an image that is
+//! repaired in part. Volumes are not touched.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::container::raw::Raw;
+use crate::container::{Format, asif, sparsebundle, sparseimage};
+use crate::device::{Access, BlockDevice, Leave};
+use crate::open::{self, Layer, OpenOptions};
+use crate::partition::{self, gpt};
+use crate::progress::Progress;
+use crate::store::Local;
+use crate::{Error, Kind, Result};
+
+/// Whether to mend, or only to tell what would be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Nothing is changed.
+    DryRun,
+    /// The image is changed.
+    Apply,
+}
+
+/// What was mended, or would be.
+#[derive(Debug, Default)]
+pub struct Repaired {
+    /// Layer and sentence of each step, in their order.
+    pub steps: Vec<(&'static str, String)>,
+    /// What is wrong and was left, because it is not certain what is right.
+    pub refused: Vec<Error>,
+}
+
+impl Repaired {
+    fn add(&mut self, layer: &'static str, steps: impl IntoIterator<Item = String>) {
+        self.steps.extend(steps.into_iter().map(|step| (layer, step)));
+    }
+
+    /// The steps of a layer, or why there are none.
+    fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<()> {
+        match found {
+            Ok(steps) => self.add(layer, steps),
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported | Kind::Limit) => self.refused.push(error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Mends the image at `path`, or tells what would be mended.
+///
+/// An error is one that keeps all of it from being looked at: the image is in use, or its passphrase missing.
+pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress) -> Result<Repaired> {
+    let access = if how == How::Apply { Access::ReadWrite } else { Access::ReadOnly };
+    let options = OpenOptions { access, ..*options };
+    let mut repaired = Repaired::default();
+    let done = if open::look_at(path)?.is_dir() {
+        folder(path, &options, how, progress, &mut repaired)
+    } else {
+        file(path, &options, how, progress, &mut repaired)
+    };
+    done.map_err(|error| error.in_file(path)).map(|()| repaired)
+}
+
+fn folder(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
+    let reading = OpenOptions { access: Access::ReadOnly, ..*options };
+    let store = Local::new(path);
+    // The disk is looked at first: what it says of its size decides what lies past its end.
+    let is_disk_whole = reaches_no_further(path, &reading)?;
+    loop {
+        let held = if how == How::Apply { Some(sparsebundle::locks(&store)?) } else { None };
+        let plan = sparsebundle::plan(&store, is_disk_whole, progress)?;
+        repaired.add("sparse bundle", plan.steps());
+        if how == How::Apply {
+            plan.apply(&store, progress)?;
+        }
+        drop(held);
+        if how == How::DryRun || !plan.is_full() {
+            repaired.refused.extend(plan.refused);
+            break;
+        }
+    }
+    let (layers, stopped) = open::trace(path, options);
+    match (layers.iter().find_map(Layer::disk), stopped) {
+        (Some(disk), _) => {
+            drop(layers);
+            map(&disk, how, repaired)
+        }
+        // Told among what is refused.
+        (None, Some(error)) if error.kind() != Kind::Corrupt => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether all that is on the disk, as far as it is known, ends within it.
+fn reaches_no_further(path: &Path, options: &OpenOptions<'_>) -> Result<bool> {
+    let (layers, stopped) = open::trace(path, options);
+    let Some(disk) = layers.iter().find_map(Layer::disk) else {
+        // In use, or locked: nothing can be done. Damage is for the steps to mend.
+        return stopped.filter(|error| !matches!(error.kind(), Kind::Corrupt | Kind::NotFound)).map_or(Ok(false), Err);
+    };
+    let fits = layers.iter().all(|layer| match layer {
+        Layer::Partitions(map) => map.problems.iter().all(|problem| problem.kind() != Kind::OutOfRange),
+        Layer::Volumes(volumes) => volumes.iter().all(|volume| !volume.format.is_supported() || volume.open().is_ok()),
+        _ => true,
+    });
+    Ok(fits && stopped.is_none() && gpt::told_len(&*disk)?.is_none_or(|told| told <= disk.info().len))
+}
+
+fn file(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
+    let plain = open::open_plain(path, options)?;
+    let format = options.image_format.map_or_else(|| open::recognise(&*plain), Ok)?;
+    let disk: Arc<dyn BlockDevice> = match format {
+        Format::Udsp => {
+            let steps = if how == How::Apply { sparseimage::repair(&plain) } else { sparseimage::plan(&plain) };
+            repaired.take("sparse image", steps)?;
+            Arc::new(sparseimage::SparseImage::open(plain)?)
+        }
+        Format::Asif => {
+            let steps = if how == How::Apply { asif::repair(&plain, progress) } else { asif::plan(&plain, progress) };
+            repaired.take("ASIF", steps)?;
+            Arc::new(asif::Asif::open(plain)?)
+        }
+        Format::Udrw | Format::Udto => {
+            let steps = raw_tail(&plain, how);
+            repaired.take("raw image", steps)?;
+            Arc::new(Raw::new(plain))
+        }
+        _ => {
+            let fixed = "a compressed image has no second copy of anything; get the file again";
+            repaired.refused.push(Error::unsupported("udif", fixed));
+            return Ok(());
+        }
+    };
+    map(&disk, how, repaired)
+}
+
+/// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition
+/// is cut.
+fn raw_tail(file: &Arc<dyn BlockDevice>, how: How) -> Result<Vec<String>> {
+    let len = file.info().len;
+    let disk = Raw::new(file.clone());
+    let Some(whole) = gpt::told_len(&disk)?.filter(|whole| *whole > len) else { return Ok(Vec::new()) };
+    let Some(map) = partition::probe(&disk)? else { return Ok(Vec::new()) };
+    if let Some(cut) = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange) {
+        let lost = format!("was cut short, and what is lost is not in the image: {}", cut.message());
+        return Err(Error::corrupt("raw image", len, lost));
+    }
+    if how == How::Apply {
+        file.set_len(whole, Leave::Zeros)?;
+        file.flush()?;
+    }
+    Ok(vec![format!("the file is extended by {} bytes to {whole}, which were behind the last partition", whole - len)])
+}
+
+fn map(disk: &Arc<dyn BlockDevice>, how: How, repaired: &mut Repaired) -> Result<()> {
+    let plan = match gpt::plan(&**disk) {
+        Ok(plan) => plan,
+        // Disks without a GPT have nothing of it to mend.
+        Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+        Err(error) => return repaired.take("GPT", Err(error)),
+    };
+    let parts = plan.parts();
+    if how == How::Apply {
+        plan.apply(&**disk)?;
+        disk.flush()?;
+    }
+    let parts =
+        [(parts.protective_mbr, "protective MBR"), (parts.primary, "copy at the beginning"), (parts.backup, "copy at the end")];
+    repaired.add("GPT", parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part.to_owned()));
+    repaired.refused.extend(plan.refused);
+    Ok(())
+}
