@@ -9,7 +9,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::FileSystem;
 use crate::fs::hfsplus::{self, HfsPlus};
 use crate::partition::Map;
-use crate::problem::Problems;
+use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -93,12 +93,16 @@ impl Volume {
 
     /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
     /// nothing to tell, or why the volume cannot be judged.
-    pub(super) fn check(&self, _problems: &mut Problems, progress: &dyn Progress) -> Option<Result<()>> {
-        match self.format {
-            // That it opens: header, and the trees it names.
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Some(progress.check().and_then(|()| self.open().map(drop))),
-            _ => None,
-        }
+    pub(super) fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Option<Result<()>> {
+        let checked = match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::check(self.device.clone(), progress),
+            _ => return None,
+        };
+        Some(checked.map(|found| {
+            for Problem { severity, error } in found {
+                problems.add(severity, error.in_file(self.place()));
+            }
+        }))
     }
 
     /// Where it is, in words.

@@ -16,6 +16,8 @@ use crate::progress::Progress;
 use crate::store::Local;
 use crate::{Error, Kind, Result};
 
+const COPY_AT_THE_END: &str = "copy at the end";
+
 /// Whether to mend, or only to tell what would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
@@ -126,7 +128,13 @@ fn file(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progres
         }
         Format::Udrw | Format::Udto => {
             let steps = raw_tail(&plain, how);
+            let extended = steps.as_ref().is_ok_and(|steps| !steps.is_empty());
             repaired.take("raw image", steps)?;
+            if extended && how == How::DryRun {
+                // What is missing is the backup, which is not there to be looked at yet.
+                repaired.add("GPT", [COPY_AT_THE_END.to_owned()]);
+                return Ok(());
+            }
             Arc::new(Raw::new(plain))
         }
         _ => {
@@ -169,7 +177,7 @@ fn map(disk: &Arc<dyn BlockDevice>, how: How, repaired: &mut Repaired) -> Result
         disk.flush()?;
     }
     let parts =
-        [(parts.protective_mbr, "protective MBR"), (parts.primary, "copy at the beginning"), (parts.backup, "copy at the end")];
+        [(parts.protective_mbr, "protective MBR"), (parts.primary, "copy at the beginning"), (parts.backup, COPY_AT_THE_END)];
     repaired.add("GPT", parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part.to_owned()));
     repaired.refused.extend(plan.refused);
     Ok(())

@@ -219,9 +219,9 @@ fn a_damaged_map_is_repaired() {
     assert!(scratch.json(&["repair", "-n", "x.img"])["problems"].as_array().is_some_and(|problems| !problems.is_empty()));
     assert!(fs::read(scratch.path("x.img")).unwrap() == damaged, "a dry run changes nothing");
     assert!(scratch.ok(&["ls", "x.img"]).contains("hello.txt"), "the backup is good enough to read");
-    assert!(scratch.ok(&["repair", "x.img"]).contains("repaired: copy at the beginning"));
+    assert!(scratch.ok(&["repair", "x.img"]).contains("repaired: GPT: copy at the beginning"));
     assert!(fs::read(scratch.path("x.img")).unwrap() == whole);
-    assert_eq!(scratch.ok(&["repair", "x.img"]), "the partition map is whole\n");
+    assert_eq!(scratch.ok(&["repair", "x.img"]), "there is nothing to repair\n");
 }
 
 #[test]

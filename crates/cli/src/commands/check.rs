@@ -71,7 +71,9 @@ struct LayerFacts {
 struct ProblemFacts {
     severity: String,
     layer: &'static str,
-    /// The file within the image, where it has several.
+    /// The file or volume within the image that the place is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    within: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +92,7 @@ impl ProblemFacts {
         Self {
             severity: problem.severity.to_string(),
             layer: problem.error.layer(),
+            within: problem.error.file().map(str::to_owned),
             offset,
             name,
             message: format!("{}{}", problem.error.message(), cause.unwrap_or_default()),
@@ -97,11 +100,13 @@ impl ProblemFacts {
     }
 
     fn place(&self, output: &Output) -> String {
-        match (&self.name, self.offset) {
-            (Some(name), _) => format!("{}: ", output.name(name)),
-            (None, Some(at)) => format!("byte {at}: "),
-            (None, None) => String::new(),
-        }
+        let within = self.within.as_ref().map(|within| format!("{}: ", output.name(within))).unwrap_or_default();
+        within
+            + &match (&self.name, self.offset) {
+                (Some(name), _) => format!("{}: ", output.name(name)),
+                (None, Some(at)) => format!("byte {at}: "),
+                (None, None) => String::new(),
+            }
     }
 }
 

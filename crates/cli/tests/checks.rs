@@ -1,0 +1,224 @@
+//! `check`, `diagnose` and `repair`, as a user runs them.
+
+mod common;
+
+use std::fs;
+
+use common::{Scratch, stderr};
+use serde_json::Value;
+
+/// A raw image and a bundle of the same folder.
+fn images() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("src/hello.txt", "hello, world\n");
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    scratch.ok(&["create", "x.sparsebundle", "--from", "src"]);
+    scratch
+}
+
+fn edit(scratch: &Scratch, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(scratch.path(name)).unwrap();
+    change(&mut bytes);
+    fs::write(scratch.path(name), bytes).unwrap();
+}
+
+/// Standard output of a run with `--json` that ends with `code`.
+fn facts(scratch: &Scratch, code: i32, args: &[&str]) -> Value {
+    let output = scratch.run(&[args, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn check_says_what_is_wrong_and_how_bad_it_is() {
+    let scratch = images();
+    for image in ["x.img", "x.sparsebundle"] {
+        assert!(scratch.ok(&["check", image]).contains("nothing is wrong"));
+        assert_eq!(scratch.ok(&["check", "-q", image]), "");
+    }
+    fs::write(scratch.path("x.sparsebundle/bands/notes.txt"), "").unwrap();
+    let output = scratch.run(&["check", "x.sparsebundle"]);
+    assert_eq!(output.status.code(), Some(8));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("warning  sparse bundle: bands/notes.txt: "));
+    edit(&scratch, "x.img", |disk| disk[520] ^= 1);
+    let found = facts(&scratch, 5, &["check", "x.img"]);
+    assert_eq!((found["worst"].as_str(), found["damage"].as_u64()), (Some("damage"), Some(1)));
+    let problem = &found["problems"][0];
+    assert_eq!((problem["layer"].as_str(), problem["offset"].as_u64()), (Some("gpt header"), Some(512)));
+    let layers: Vec<_> = found["layers"].as_array().unwrap().iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
+    assert_eq!(layers, ["raw image", "GPT", "HFS+ on partition 1"]);
+    scratch.write("nonsense.bin", b"no image at all ".repeat(64));
+    assert_eq!(facts(&scratch, 6, &["check", "nonsense.bin"])["layers"][1]["verdict"], "unknown");
+    scratch.fails(3, &["check", "missing.dmg"]);
+}
+
+#[test]
+fn repair_mends_what_check_has_found() {
+    let scratch = images();
+    let whole = fs::read(scratch.path("x.img")).unwrap();
+    let last = whole.len() - 512;
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 6] = [
+        ("the copy at the beginning", |disk| disk[512..2048].fill(0)),
+        ("the copy at the end", |disk| disk.iter_mut().rev().take(512).for_each(|byte| *byte = 0)),
+        ("the last sectors", |disk| disk.truncate(disk.len() - 10 * 512)),
+        ("the last sectors and a part", |disk| disk.truncate(disk.len() - 700)),
+        ("the protective MBR", |disk| disk[..512].fill(0)),
+        ("the size in it", |disk| disk[0x1be + 12] ^= 7),
+    ];
+    for (what, damage) in damages {
+        fs::write(scratch.path("x.img"), &whole).unwrap();
+        edit(&scratch, "x.img", damage);
+        let damaged = fs::read(scratch.path("x.img")).unwrap();
+        let plan = facts(&scratch, 0, &["repair", "--dry-run", "x.img"]);
+        assert!(
+            !plan["repaired"].as_array().unwrap().is_empty() && !plan["problems"].as_array().unwrap().is_empty(),
+            "{what}: {plan}"
+        );
+        assert!(fs::read(scratch.path("x.img")).unwrap() == damaged, "{what}: a dry run changes nothing");
+        assert_eq!(facts(&scratch, 0, &["repair", "x.img"])["repaired"], plan["repaired"], "{what}");
+        assert!(fs::read(scratch.path("x.img")).unwrap() == whole, "{what}");
+        scratch.ok(&["check", "x.img"]);
+        assert_eq!(scratch.ok(&["repair", "x.img"]), "there is nothing to repair\n");
+    }
+    edit(&scratch, "x.img", |disk| disk.resize(disk.len() + (1 << 20), 0));
+    let found = facts(&scratch, 8, &["check", "x.img"]);
+    assert!(found["problems"].as_array().unwrap().iter().any(|problem| problem["offset"] == last), "{found}");
+    assert!(scratch.ok(&["repair", "x.img"]).contains("repaired: GPT: copy at the end"));
+    scratch.ok(&["check", "x.img"]);
+    assert!(scratch.ok(&["ls", "x.img"]).contains("hello.txt"));
+}
+
+#[test]
+fn repair_mends_bundles() {
+    let scratch = images();
+    let bundle = |name: &str| scratch.path("x.sparsebundle").join(name);
+    let list = fs::read(bundle("Info.plist")).unwrap();
+    fs::write(bundle("Info.plist"), "garbage").unwrap();
+    fs::write(bundle("bands/ffff"), "leftover").unwrap();
+    let plan = scratch.ok(&["repair", "-n", "x.sparsebundle"]);
+    assert!(plan.contains("would repair: sparse bundle: Info.plist is written anew from Info.bckup"), "{plan}");
+    assert!(plan.contains("bands/ffff is removed"), "{plan}");
+    assert_eq!(fs::read(bundle("Info.plist")).unwrap(), b"garbage");
+    scratch.ok(&["repair", "x.sparsebundle"]);
+    assert_eq!(fs::read(bundle("Info.plist")).unwrap(), list);
+    assert!(!bundle("bands/ffff").exists());
+    for damage in [None, Some("garbage")] {
+        match damage {
+            None => fs::remove_file(bundle("Info.bckup")).unwrap(),
+            Some(text) => fs::write(bundle("Info.bckup"), text).unwrap(),
+        }
+        scratch.ok(&["repair", "x.sparsebundle"]);
+        assert_eq!(fs::read(bundle("Info.bckup")).unwrap(), list);
+        scratch.ok(&["check", "x.sparsebundle"]);
+    }
+    // What is not certain stays, and is said.
+    fs::write(bundle("bands/notes.txt"), "mine").unwrap();
+    let output = scratch.run(&["repair", "x.sparsebundle"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("left: sparse bundle: bands/notes.txt: "), "{output:?}");
+    assert_eq!(fs::read(bundle("bands/notes.txt")).unwrap(), b"mine");
+    fs::remove_file(bundle("bands/notes.txt")).unwrap();
+    // A list that tells too small a size: what lies past it is not thrown away, because the map reaches there.
+    let text = String::from_utf8(list).unwrap();
+    let at = text.find("<key>size</key>").unwrap();
+    let size: u64 = text[at..].split(['>', '<']).nth(6).unwrap().parse().unwrap();
+    let small = format!("{}{}", &text[..at], text[at..].replace(&size.to_string(), &(size / 1024 * 512).to_string()));
+    fs::write(bundle("Info.plist"), &small).unwrap();
+    fs::write(bundle("Info.bckup"), &small).unwrap();
+    let before: Vec<_> = fs::read_dir(bundle("bands")).unwrap().map(|band| band.unwrap().metadata().unwrap().len()).collect();
+    let output = scratch.run(&["repair", "x.sparsebundle"]);
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("the size may be wrong"), "{output:?}");
+    let after: Vec<_> = fs::read_dir(bundle("bands")).unwrap().map(|band| band.unwrap().metadata().unwrap().len()).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn repair_mends_the_ends_of_sparse_images() {
+    let scratch = images();
+    for name in ["x.sparseimage", "x.asif"] {
+        scratch.ok(&["convert", "x.img", name]);
+        let whole = fs::read(scratch.path(name)).unwrap();
+        edit(&scratch, name, |file| file.resize(file.len() + (3 << 20), 9));
+        assert!(scratch.ok(&["repair", "-n", name]).contains("would repair"), "{name}");
+        scratch.ok(&["repair", name]);
+        assert_eq!(fs::metadata(scratch.path(name)).unwrap().len(), whole.len() as u64, "{name}");
+        assert!(scratch.ok(&["check", name]).contains("nothing is wrong"), "{name}");
+        assert!(scratch.ok(&["ls", name]).contains("hello.txt"));
+        let half = whole.len() / 2;
+        edit(&scratch, name, |file| file.truncate(half));
+        assert_eq!(scratch.run(&["repair", name]).status.code(), Some(5), "{name}: what is lost cannot be mended");
+        assert_eq!(fs::metadata(scratch.path(name)).unwrap().len(), half as u64, "{name}");
+    }
+}
+
+/// Every cause that people meet, by its name, and something of what is told.
+#[test]
+fn diagnose_names_the_cause() {
+    let scratch = images();
+    let zlib = |bytes: &[u8]| {
+        // One stored block in a zlib stream.
+        let len = bytes.len() as u16;
+        let (mut a, mut b) = (1_u32, 0_u32);
+        bytes.iter().for_each(|byte| {
+            a = (a + u32::from(*byte)) % 65521;
+            b = (b + a) % 65521;
+        });
+        let head = [&[0x78, 0x01, 0x01][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
+        [&head[..], bytes, &(b << 16 | a).to_be_bytes()].concat()
+    };
+    let disk = fs::read(scratch.path("x.img")).unwrap();
+    let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n";
+    let files: [(&str, Vec<u8>, &str, &str); 23] = [
+        ("empty.dmg", vec![], "empty", "no bytes"),
+        ("page.dmg", b"\n<!DOCTYPE html><html><body>Please log in</body></html>".to_vec(), "web-page", "curl -fL"),
+        ("page2.dmg", b"<?xml version='1.0'?>\n<html xmlns='x'></html>".to_vec(), "web-page", "browser"),
+        ("pointer.dmg", lfs.into(), "lfs-pointer", "12345 bytes"),
+        ("error.dmg", b"{\"message\": \"Not Found\"}".to_vec(), "text", "Not Found"),
+        ("a.dmg", [b"PK\x03\x04", &[0x81; 2000][..]].concat(), "archive", "unzip"),
+        ("b.dmg", [b"\x1f\x8b\x08\0", &[0x81; 2000][..]].concat(), "archive", "gzip -dc"),
+        ("c.dmg", [b"7z\xbc\xaf\x27\x1c", &[0x81; 2000][..]].concat(), "archive", "7zz x"),
+        ("d.dmg", [b"xar!", &[0x81; 2000][..]].concat(), "archive", ".pkg"),
+        ("e.dmg", [b"AEA1", &[0x81; 2000][..]].concat(), "archive", "aea"),
+        ("f.img", [b"QFI\xfb", &[0x81; 2000][..]].concat(), "other-system", "qemu-img"),
+        ("g.img", [b"LUKS\xba\xbe", &[0x81; 2000][..]].concat(), "other-system", "cryptsetup"),
+        ("h.dmg", [b"\x89PNG\r\n\x1a\n", &[0x81; 2000][..]].concat(), "no-image", "picture"),
+        ("random.dmg", (0..65536_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect(), "unknown", "udrw"),
+        ("half.dmg", [zlib(&disk[..512]), vec![0x81; 5000]].concat(), "cut-short", "koly"),
+        ("begun.dmg.crdownload", vec![0x81; 5000], "unfinished-download", "finish"),
+        ("room.dmg", [vec![0x81; 5000], vec![0; 2 << 20]].concat(), "cut-short", "zeros"),
+        ("half.img", disk[..20480].to_vec(), "cut-short", "past the end"),
+        ("blank.dmg", vec![0; 1 << 20], "blank", "formats"),
+        ("apfs.img", [&[0; 32][..], b"NXSB", &[0; 70000][..]].concat(), "file-system-not-read", "APFS"),
+        ("iso.iso", [&[0; 0x8001][..], b"CD001", &[0; 70000][..]].concat(), "file-system-not-read", "mount"),
+        (
+            "map.img",
+            disk.iter().enumerate().map(|(n, byte)| if n == 520 || n + 500 == disk.len() { !byte } else { *byte }).collect(),
+            "partition-map-damaged",
+            "repair",
+        ),
+        ("x.sparseimage", disk.clone(), "wrong-extension", "rename"),
+    ];
+    for (name, bytes, code, hint) in files {
+        let path = scratch.write(name, bytes);
+        let before = fs::read(&path).unwrap();
+        let output = scratch.run(&["diagnose", "--json", name]);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
+        assert_eq!(found["cause"]["code"], code, "{name}: {found}");
+        assert!(found["cause"].to_string().contains(hint), "{name}: no {hint} in {found}");
+        assert!(!found["cause"]["advice"].as_array().unwrap().is_empty(), "{name}");
+        assert_eq!(output.status.success(), code == "wrong-extension", "{name}");
+        assert!(fs::read(&path).unwrap() == before);
+        let text = scratch.run(&["diagnose", name]);
+        assert!(String::from_utf8_lossy(&text.stdout).contains("  * "), "{name}: {text:?}");
+    }
+    for image in ["x.img", "x.sparsebundle"] {
+        assert!(scratch.ok(&["diagnose", image]).contains("nothing that opening looks at is wrong"), "{image}");
+    }
+    assert_eq!(facts(&scratch, 3, &["diagnose", "missing.dmg"])["cause"]["code"], "missing");
+    assert_eq!(facts(&scratch, 6, &["diagnose", "src"])["cause"]["code"], "no-image");
+    fs::write(scratch.path("x.sparsebundle/Info.plist"), "x").unwrap();
+    fs::write(scratch.path("x.sparsebundle/Info.bckup"), "x").unwrap();
+    assert_eq!(facts(&scratch, 5, &["diagnose", "x.sparsebundle"])["cause"]["code"], "bundle-damaged");
+}
