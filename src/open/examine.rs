@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::container::{self, lock_file, recognise};
-use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, is_blank, look_at, unlock, volume};
+use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, is_blank, look_at, parts, unlock, volume};
 use crate::container::raw::Raw;
-use crate::container::{Format, asif, sparsebundle, sparseimage, udif};
+use crate::container::udif::{self, Part};
+use crate::container::{Format, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice, regions};
 use crate::partition::{self, Map};
@@ -120,7 +121,8 @@ fn examine_file(path: &Path, options: &OpenOptions<'_>, found: &mut Examination,
     else {
         return Ok(());
     };
-    match examine_container(&plain, format, found, progress)? {
+    let parts = if format.is_udif() { parts::find(path, plain.clone(), options, &mut Vec::new()) } else { Ok(Vec::new()) };
+    match examine_container(&plain, parts, format, found, progress)? {
         Some(disk) => examine_disk(&disk, format, options, found, progress),
         None => Ok(()),
     }
@@ -129,6 +131,7 @@ fn examine_file(path: &Path, options: &OpenOptions<'_>, found: &mut Examination,
 /// Looks at the container in `plain`; the disk in it, as far as it can be told.
 fn examine_container(
     plain: &Arc<dyn BlockDevice>,
+    parts: Result<Vec<Part>>,
     format: Format,
     found: &mut Examination,
     progress: &dyn Progress,
@@ -140,7 +143,7 @@ fn examine_container(
             .and_then(|image| container::stands_alone(&image).map(|()| Arc::new(image) as _)),
         Format::Udrw | Format::Udto => Ok(check_raw(plain, problems)),
         Format::Udsb => Err(Error::new(Kind::Invalid, LAYER, "is a file, a UDSB image is a folder")),
-        _ => udif::check(plain, problems, progress).map(|image| Arc::new(image) as _),
+        _ => parts.and_then(|parts| udif::check(parts, problems, progress)).map(|image| Arc::new(image) as _),
     };
     found.judged(format.description(), checked)
 }

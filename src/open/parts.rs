@@ -14,18 +14,26 @@ const LAYER: &str = "udif set";
 
 /// Opens the UDIF image in `file`, and whatever other files it lies in.
 pub(super) fn open(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Udif> {
+    match <[Part; 1]>::try_from(find(path, file, options, layers)?) {
+        Ok([only]) => Udif::open(only.file),
+        Err(parts) => Udif::open_parts(parts),
+    }
+}
+
+/// `file`, and whatever other files the image lies in that begins in it.
+pub(super) fn find(path: &Path, file: Arc<dyn BlockDevice>, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Vec<Part>> {
     let segment = udif::segment(&*file)?;
+    let mut parts = vec![Part { name: path.to_owned(), file }];
     if segment.count < 2 {
-        return Udif::open(file);
+        return Ok(parts);
     }
     check_first(path, segment)?;
-    let mut parts = vec![Part { name: path.to_owned(), file }];
     for number in 2..=segment.count {
         let path = udif::part_path(path, number);
         let file = open_part(&path, segment, number, options, layers).map_err(|error| error.in_file(&path))?;
         parts.push(Part { name: path, file });
     }
-    Udif::open_parts(parts)
+    Ok(parts)
 }
 
 fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()> {

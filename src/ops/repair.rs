@@ -41,14 +41,17 @@ impl Repaired {
         self.steps.extend(steps.into_iter().map(|step| (layer, step)));
     }
 
-    /// The steps of a layer, or why there are none.
-    fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<()> {
+    /// The steps of a layer, or why there are none. `false`: it stays damaged, and nothing above it must be written.
+    fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<bool> {
         match found {
             Ok(steps) => self.add(layer, steps),
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported | Kind::Limit) => self.refused.push(error),
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit) => {
+                self.refused.push(error);
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -118,18 +121,24 @@ fn file(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progres
     let disk: Arc<dyn BlockDevice> = match format {
         Format::Udsp => {
             let steps = if how == How::Apply { sparseimage::repair(&plain) } else { sparseimage::plan(&plain) };
-            repaired.take("sparse image", steps)?;
+            if !repaired.take("sparse image", steps)? {
+                return Ok(());
+            }
             Arc::new(sparseimage::SparseImage::open(plain)?)
         }
         Format::Asif => {
             let steps = if how == How::Apply { asif::repair(&plain, progress) } else { asif::plan(&plain, progress) };
-            repaired.take("ASIF", steps)?;
+            if !repaired.take("ASIF", steps)? {
+                return Ok(());
+            }
             Arc::new(asif::Asif::open(plain)?)
         }
         Format::Udrw | Format::Udto => {
             let steps = raw_tail(&plain, how);
             let extended = steps.as_ref().is_ok_and(|steps| !steps.is_empty());
-            repaired.take("raw image", steps)?;
+            if !repaired.take("raw image", steps)? {
+                return Ok(());
+            }
             if extended && how == How::DryRun {
                 // What is missing is the backup, which is not there to be looked at yet.
                 repaired.add("GPT", [COPY_AT_THE_END.to_owned()]);
@@ -169,7 +178,7 @@ fn map(disk: &Arc<dyn BlockDevice>, how: How, repaired: &mut Repaired) -> Result
         Ok(plan) => plan,
         // Disks without a GPT have nothing of it to mend.
         Err(error) if error.kind() == Kind::NotFound => return Ok(()),
-        Err(error) => return repaired.take("GPT", Err(error)),
+        Err(error) => return repaired.take("GPT", Err(error)).map(drop),
     };
     let parts = plan.parts();
     if how == How::Apply {

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use bandsaw::device::BlockDevice;
+use bandsaw::open::OpenOptions;
+use bandsaw::ops::repair::{How, repair};
 use bandsaw::partition::{APPLE_APFS, APPLE_HFS, Scheme, TypeId, gpt};
+use bandsaw::progress::Silent;
 use bandsaw::store::Open;
 
 use crate::disk::{DISK_GUID, open, our_view, partitions, with_our_gpt};
@@ -18,7 +21,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("sgdisk", &[SGDISK])
         .test("reads_our_gpt", reads_our_gpt)
         .test("we_read_its_gpt", we_read_its_gpt)
-        .test("agrees_that_we_repaired", agrees_that_we_repaired);
+        .test("agrees_that_we_repaired", agrees_that_we_repaired)
+        .test("agrees_that_we_repaired_the_ends", agrees_that_we_repaired_the_ends);
 }
 
 fn reads_our_gpt() {
@@ -71,6 +75,19 @@ fn agrees_that_we_repaired() {
         assert!(!is_sound(&verdict), "{verdict}");
 
         gpt::repair(&disk).expect("repairing");
+        assert_sound(&path);
+        assert_eq!(our_view(&path).partitions, whole);
+    }
+}
+
+/// A disk that has grown, and one that has lost its last sectors, after our repair of the file.
+fn agrees_that_we_repaired_the_ends() {
+    for len in [crate::disk::DISK_LEN + (7 << 20), crate::disk::DISK_LEN - 20 * SECTOR] {
+        let (_scratch, path) = with_our_gpt(512);
+        let whole = our_view(&path).partitions;
+        std::fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(len)).expect("another length");
+        assert!(!is_sound(&verdict(&path)) || len > crate::disk::DISK_LEN, "{}", verdict(&path));
+        repair(&path, &OpenOptions::default(), How::Apply, &Silent).expect("repairing");
         assert_sound(&path);
         assert_eq!(our_view(&path).partitions, whole);
     }

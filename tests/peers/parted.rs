@@ -1,15 +1,22 @@
 //! `parted`: the one tool besides Apple's that still writes Apple's partition map.
 
+use bandsaw::open::OpenOptions;
+use bandsaw::ops::repair::{How, repair};
 use bandsaw::partition::Scheme;
+use bandsaw::progress::Silent;
 
 use crate::disk::{blank, our_view, partitions, with_our_gpt};
-use crate::programs::{Program, run_text};
+use crate::programs::{Program, everything, output, run_text};
 use crate::suite::Suite;
 
 const PARTED: Program = Program::Command(&["parted"]);
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("parted", &[PARTED]).test("reads_our_gpt", reads_our_gpt).test("we_read_its_apm", we_read_its_apm);
+    suite
+        .peer("parted", &[PARTED])
+        .test("reads_our_gpt", reads_our_gpt)
+        .test("we_read_its_apm", we_read_its_apm)
+        .test("has_no_questions_after_our_repair", has_no_questions_after_our_repair);
 }
 
 fn reads_our_gpt() {
@@ -20,6 +27,20 @@ fn reads_our_gpt() {
         let range = &partition.range;
         let line = format!("\n{number}:{}B:{}B:{}B::{}:", range.start, range.end - 1, range.end - range.start, partition.name);
         assert!(told.contains(&line), "no {line:?} in\n{told}");
+    }
+}
+
+/// In a script it takes its own defaults and only tells what it would have asked.
+fn has_no_questions_after_our_repair() {
+    for len in [crate::disk::DISK_LEN + (7 << 20), crate::disk::DISK_LEN - 20 * 512] {
+        let (_scratch, disk) = with_our_gpt(512);
+        std::fs::OpenOptions::new().write(true).open(&disk).and_then(|file| file.set_len(len)).expect("another length");
+        let print = || everything(&output(PARTED.command().arg("--script").arg(&disk).args(["unit", "s", "print"])));
+        let before = print();
+        assert!(before.contains("Error") || before.contains("Warning"), "{before}");
+        repair(&disk, &OpenOptions::default(), How::Apply, &Silent).expect("repairing");
+        let after = print();
+        assert!(!after.contains("Error") && !after.contains("Warning") && after.contains("gpt"), "{after}");
     }
 }
 

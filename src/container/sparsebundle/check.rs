@@ -22,7 +22,7 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     let mut findings = Findings::Check(problems, progress);
     let cipher_block = findings.keep(token)?.flatten();
     let info = check_plists(store, &mut findings)?;
-    let rules = Rules { info, cipher_block: cipher_block.map(u64::from) };
+    let rules = Rules { info, grain: cipher_block.map_or(1, u64::from) };
     if rules.count() > MANY_BANDS {
         let many = format!("the bundle has {} bands when it is full; that many files make it slow to copy", rules.count());
         findings.report(Severity::Note, at(INFO, many))?;
@@ -92,7 +92,8 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) info: plist::Info,
-    pub(super) cipher_block: Option<u64>,
+    /// What the files of bands are whole numbers of: a cipher block, 1 in a bundle that is not encrypted.
+    pub(super) grain: u64,
 }
 
 impl Rules {
@@ -101,24 +102,23 @@ impl Rules {
         self.info.size.div_ceil(self.info.band_size)
     }
 
-    /// How long a band's file may be.
+    /// How long a band's file may be: the last cipher block may reach past the end of the disk.
     pub(super) fn most(&self, index: BandIndex) -> u64 {
         let band_size = self.info.band_size;
-        self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size)
+        self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size).next_multiple_of(self.grain)
     }
 
     /// What is wrong with a band's file of `len` bytes.
     pub(super) fn check_len(&self, index: BandIndex, len: u64) -> Option<(Severity, String)> {
         let (band_size, most) = (self.info.band_size, self.most(index));
-        let block = self.cipher_block.unwrap_or(1);
         if index.0 >= self.count() {
             let past = format!("expected no band past the end of the disk, which has {}", self.count());
             Some((Severity::Warning, past))
         } else if len > band_size {
             Some((Severity::Damage, format!("expected at most {band_size} bytes, the band size, found {len}")))
-        } else if !len.is_multiple_of(block) {
-            Some((Severity::Damage, format!("expected whole cipher blocks of {block} bytes, found {len} bytes")))
-        } else if len > most.next_multiple_of(block) {
+        } else if !len.is_multiple_of(self.grain) {
+            Some((Severity::Damage, format!("expected whole cipher blocks of {} bytes, found {len} bytes", self.grain)))
+        } else if len > most {
             Some((Severity::Warning, format!("expected at most {most} bytes up to the end of the disk, found {len}")))
         } else {
             None

@@ -23,11 +23,6 @@ impl Bands {
         self.most(index, len).next_multiple_of(self.grain())
     }
 
-    /// Bytes of a cipher block, where the bundle is encrypted.
-    pub(super) fn cipher_block(&self) -> Option<u64> {
-        self.cipher.as_ref().map(Blocks::block)
-    }
-
     /// Refuses the length of a band's file that cannot be one.
     pub(super) fn check_stored(&self, len: u64) -> Result<(), String> {
         if len > self.band_size {

@@ -4,12 +4,15 @@
 
 use super::check::{Rules, spelled_otherwise};
 use super::plist::{self, BACKUP, INFO, Unread};
+use super::token::encryption;
 use super::{BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
 use crate::device::{BlockDeviceExt, Leave};
 use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
+/// Bytes compared at a time.
+const PIECE: usize = 1 << 20;
 /// Steps of one plan; what is left is for the next.
 const MOST_STEPS: usize = 65_536;
 
@@ -40,7 +43,8 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
     let mut repair = Repair::default();
     let Some(info) = plan_lists(store, &mut repair)? else { return Ok(repair) };
     progress.stage("check", 0);
-    let rules = Rules { info, cipher_block: None };
+    let grain = encryption(store)?.map_or(1, |header| u64::from(header.describe().block));
+    let rules = Rules { info, grain };
     let mut leftovers = Vec::new();
     store.list(BANDS, &mut |entry| {
         progress.check()?;
@@ -128,12 +132,28 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) 
     };
     let right = index.name();
     let len = store.stat(name)?.map_or(0, |meta| meta.len);
-    if index.0 < rules.count() && len <= rules.most(index) && store.stat(&right)?.is_none() {
+    let there = store.stat(&right)?.map(|meta| meta.len);
+    if index.0 < rules.count() && len <= rules.most(index) && there.is_none() {
         push(&mut repair.steps, Step::Rename(name.to_owned(), right));
+    } else if there == Some(len) && are_equal(store, name, &right)? {
+        push(&mut repair.steps, Step::Remove(name.to_owned()));
     } else {
         repair.refuse(name, format!("could be {right}, but that is there, or it does not fit there"));
     }
     Ok(())
+}
+
+/// Whether two files of one length hold the same bytes.
+fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
+    let (Some(one), Some(other)) = (store.open(one, Open::Read)?, store.open(other, Open::Read)?) else { return Ok(false) };
+    let len = one.info().len;
+    for at in (0..len).step_by(PIECE) {
+        let piece = PIECE.min((len - at) as usize);
+        if one.read_vec(at, piece)? != other.read_vec(at, piece)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Repair {

@@ -83,7 +83,7 @@ impl Bundle {
         survey.len = survey.len.saturating_add(meta.len);
         survey.allocated = survey.allocated.saturating_add(meta.allocated);
         let info = plist::Info { size: self.bands.len(), band_size: self.bands.band_size, version: self.bands.version };
-        let rules = Rules { info, cipher_block: self.bands.cipher_block() };
+        let rules = Rules { info, grain: self.bands.grain() };
         rules.check_len(index, meta.len).into_iter().for_each(|(_, what)| survey.found(entry.name, what));
         Ok(())
     }

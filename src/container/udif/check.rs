@@ -9,36 +9,35 @@ use crc32fast::Hasher;
 
 use super::cache::Cache;
 use super::chunks::{Chunk, Chunks, chunk};
-use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Table};
+use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table};
 use super::resources::Resource;
-use super::{CACHE, Inner, LAYER, Udif, disk_len, read_resources};
+use super::set::{Fork, Part};
+use super::{CACHE, Inner, LAYER, Udif, disk_len, read_resources, read_trailer};
 use crate::container::SECTOR;
-use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 const TABLE: &str = "udif block table";
 const MAP: &str = "udif chunk map";
 
-/// Adds every problem of the image in `file`, which is only read, and returns the disk as far as it can be told. An
+/// Adds every problem of the image in these files, one or all parts of a set in their order, and returns the disk as far as it can be told. An
 /// error is damage that leaves nothing to tell, or why the image cannot be judged.
-pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
+pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress) -> Result<Udif> {
     progress.stage("check", 0);
     let mut findings = Findings::Check(problems, progress);
-    let len = file.info().len;
-    let at = len
-        .checked_sub(KOLY_SIZE)
-        .ok_or_else(|| Error::corrupt(LAYER, 0, format!("{len} bytes, the trailer has {KOLY_SIZE}")))?;
-    let trailer = file.read_array::<{ KOLY_SIZE as usize }>(at)?;
-    let koly = Koly::parse(zerocopy::transmute_ref!(&trailer), at)?;
-    if koly.segment.count > 1 {
-        let part = format!("is part {} of an image in {} files; the set is not judged", koly.segment.number, koly.segment.count);
-        return Err(Error::unsupported(LAYER, part));
+    let first = parts.first().ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a set has at least one part"))?.file.clone();
+    let (_, koly) = read_trailer(&*first)?;
+    let at = first.info().len - KOLY_SIZE;
+    if koly.segment.count as usize > parts.len() {
+        let Segment { number, count, .. } = koly.segment;
+        let part = format!("is part {number} of an image in {count} files, of which all are needed");
+        return Err(Error::new(Kind::Invalid, LAYER, part));
     }
     check_regions(&koly, at, &mut findings)?;
-    let resources = read_resources(&**file, &koly)?;
-    let mut walk = Walk { findings, koly: &koly, trailer: at, tables: Vec::new(), chunks: Vec::new() };
+    let resources = read_resources(&*first, &koly)?;
+    let fork = if koly.segment.count > 1 { Fork::joined(parts)? } else { Fork::whole(first.clone(), &koly)? };
+    let mut walk = Walk { findings, fork: &fork, koly: &koly, trailer: at, tables: Vec::new(), chunks: Vec::new() };
     walk.tables(&resources)?;
     walk.disk()?;
     walk.storage()?;
@@ -47,11 +46,10 @@ pub fn check(file: &Arc<dyn BlockDevice>, problems: &mut Problems, progress: &dy
     for (number, run) in walk.chunks.iter().filter(|placed| placed.is_bad).map(|placed| placed.from).rev() {
         tables[number].runs[run].sector_count = 0;
     }
-    let data = Slice::new(file.clone(), koly.data_fork.clone())?;
-    let chunks = Chunks::new(&tables, koly.data_fork.end - koly.data_fork.start)?;
+    let chunks = Chunks::new(&tables, fork.len())?;
     let len = disk_len(&koly, &chunks)?;
-    let inner = Inner { data, chunks, cache: Cache::new(CACHE), len };
-    Ok(Udif { inner: Arc::new(inner), koly, tables, resources, next: AtomicU32::new(0) })
+    let inner = Inner { fork, chunks, cache: Cache::new(CACHE), len };
+    Ok(Udif { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0) })
 }
 
 /// The parts of the file that the trailer names: none may lie in another.
@@ -92,6 +90,7 @@ struct Placed {
 struct Walk<'a> {
     findings: Findings<'a>,
     koly: &'a Koly,
+    fork: &'a Fork,
     /// Where the trailer stands.
     trailer: u64,
     tables: Vec<Table>,
@@ -139,7 +138,6 @@ impl Walk<'_> {
 
     fn table(&mut self, mut table: Table, name: &str) -> Result<()> {
         let number = self.tables.len();
-        let fork_len = self.koly.data_fork.end - self.koly.data_fork.start;
         let mut covered = Vec::with_capacity(table.runs.len());
         for at in 0..table.runs.len() {
             let run = table.runs[at];
@@ -147,7 +145,7 @@ impl Walk<'_> {
                 continue;
             }
             covered.push(run.first_sector..run.first_sector + run.sector_count);
-            match chunk(&table, &run, fork_len) {
+            match chunk(&table, &run, self.fork.len()) {
                 Ok(chunk) => self.chunks.push(Placed { chunk, from: (number, at), is_bad: false }),
                 Err(error) => {
                     table.runs[at].sector_count = 0;
@@ -205,17 +203,16 @@ impl Walk<'_> {
         let stored = |placed: &&Placed| matches!(placed.chunk.kind, RunKind::Raw | RunKind::Packed(_));
         let mut places: Vec<_> = self.chunks.iter().filter(stored).map(|placed| placed.chunk).collect();
         places.sort_unstable_by_key(|chunk| (chunk.offset, chunk.stored));
-        let fork = self.koly.data_fork.start;
         for one in places.iter().filter(|chunk| chunk.stored == 0) {
             let empty = format!("the chunk of byte {} of the disk is stored in no bytes", one.start);
-            self.report(Severity::Damage, MAP, fork + one.offset, empty)?;
+            self.report(Severity::Damage, MAP, self.fork.place(one.offset).1, empty)?;
         }
         for pair in places.windows(2) {
             let (one, other) = (pair[0], pair[1]);
             let same = (one.offset, one.stored) == (other.offset, other.stored);
             if one.offset + one.stored > other.offset && !same {
                 let both = format!("the chunks of bytes {} and {} of the disk share bytes of the file", one.start, other.start);
-                self.report(Severity::Warning, MAP, fork + other.offset, both)?;
+                self.report(Severity::Warning, MAP, self.fork.place(other.offset).1, both)?;
             }
         }
         Ok(())

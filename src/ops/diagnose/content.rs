@@ -42,6 +42,9 @@ pub(super) fn recognise(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
     if let Some(cause) = text(&head) {
         return Ok(Some(cause));
     }
+    if udif::probe(file)? {
+        return Ok(None); // it is what it seems
+    }
     if let Some(trailer_end) = trailer_before_end(file)? {
         return Ok(Some(trailing(path, len - trailer_end)));
     }

@@ -126,7 +126,7 @@ fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
         Kind::Conflict => Cause::new("in-use", "file", "is in use by another program")
             .advise("eject or close it there first: a disk image must not be changed by two at a time"),
         Kind::Io => return Ok(unreadable(error)),
-        Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit if is_only_file(layers) => match of_content(path)? {
+        Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported if is_only_file(layers) => match of_content(path)? {
             Some(cause) => cause,
             None => structure(&error, &name.to_string()),
         },
@@ -183,7 +183,7 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("name the bundle itself, not the folder it is in")
                 .advise("if it was one, copy Info.plist from a bundle of the same size and band size")
         }
-        ("udif", Kind::Unsupported) if error.message().contains(" of an image in ") => {
+        ("udif set" | "udif", Kind::Invalid | Kind::NotFound | Kind::Limit) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
                 .advise("put all parts (.dmg, .002.dmgpart, ...) into one folder and open the first")
         }

@@ -7,11 +7,14 @@ use zerocopy::IntoBytes;
 use super::check::is_well_sized;
 use super::create::protective_mbr;
 use super::{Copy, Found, Header, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
-use crate::device::{BlockDevice, regions};
+use crate::device::{BlockDevice, BlockDeviceExt, is_zero, regions};
 use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::MbrRaw;
 use crate::partition::read;
 use crate::{Error, Kind, Result};
+
+/// Bytes that are written as a whole.
+const SECTOR: usize = 512;
 
 /// What a repair writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -141,26 +144,39 @@ fn in_place(disk: &dyn BlockDevice, primary: &Copy) -> Result<Repair> {
     Ok(Repair { backup: Some(primary.backup()?), ..Repair::default() })
 }
 
-/// The backup in the last block of a disk that has grown. What is there now must be zeros.
+/// The backup in the last block of a disk that has grown. What is there now must be zeros, or the same backup as far as an
+/// interrupted repair has written it.
 fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repair> {
     let block = u64::from(primary.header.block);
     let table_blocks = primary.header.table_blocks();
     let last_usable = last.checked_sub(table_blocks + 1).filter(|usable| *usable >= primary.header.last_usable);
     let no_room = || Error::unsupported(LAYER, format!("no room for the backup before the end of the disk, block {last}"));
     let last_usable = last_usable.ok_or_else(no_room)?;
-    let place = (last_usable + 1) * block..(last + 1) * block;
-    if !regions::is_zero(disk, place.clone())? {
-        let what = "the backup is not at the end of the disk, but what is there is not blank; it is left";
-        return Err(Error::corrupt(LAYER, place.start, what));
-    }
     let header = Header { alternate_lba: last, last_usable, ..primary.header.clone() };
     let moved = Copy { header, table: primary.table.clone() };
+    let backup = moved.backup()?;
+    if !is_blank_or(disk, &backup)? {
+        let what = "the backup is not at the end of the disk, but what is there is not blank; it is left";
+        return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
+    }
     let old = primary.header.alternate_lba * block..(primary.header.alternate_lba + 1) * block;
     let is_free = |old: &Range<u64>| {
         let used = primary.entries().map(|(_, raw)| raw.first.get()..raw.last.get().saturating_add(1));
         !used.into_iter().any(|used| used.contains(&(old.start / block)))
     };
-    Ok(Repair { backup: Some(moved.backup()?), old_backup: Some(old).filter(is_free), primary: Some(moved), ..Repair::default() })
+    Ok(Repair { backup: Some(backup), old_backup: Some(old).filter(is_free), primary: Some(moved), ..Repair::default() })
+}
+
+/// Whether every sector of the place of `copy` is blank or what it should be.
+fn is_blank_or(disk: &dyn BlockDevice, copy: &Copy) -> Result<bool> {
+    let block = u64::from(copy.header.block);
+    for (lba, bytes) in [(copy.header.entries_lba, copy.table.clone()), (copy.header.my_lba, copy.header.to_block())] {
+        let found = disk.read_vec(lba * block, bytes.len())?;
+        if found.chunks(SECTOR).zip(bytes.chunks(SECTOR)).any(|(found, right)| found != right && !is_zero(found)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The primary that belongs to a backup at the end of the disk.

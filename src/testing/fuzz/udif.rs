@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::codec::{Codec, Encoder, Level};
-use crate::container::udif::{self, Udif};
+use crate::container::udif::{self, Part, Udif};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -46,7 +46,8 @@ pub fn encode(input: &[u8]) {
 pub fn udif(input: &[u8]) {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(input));
     let mut problems = Problems::default();
-    let checked = udif::check(&file, &mut problems, &Silent);
+    let part = Part { file: file.clone(), name: "fuzz.dmg".into() };
+    let checked = udif::check(vec![part], &mut problems, &Silent);
     let told = checked.is_err() || problems.count(Severity::Damage) > 0;
     let Ok(image) = Udif::open(file) else {
         assert!(told, "a check finds nothing wrong with an image that does not open");
