@@ -4,6 +4,7 @@
 //! all three. A partition is then a [`Slice`](crate::device::Slice) of the disk.
 
 mod apm;
+mod areas;
 mod check;
 pub mod gpt;
 mod kind;
@@ -19,6 +20,7 @@ use zerocopy::FromBytes;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
+pub use areas::{Area, areas};
 pub use check::check;
 pub use kind::{APPLE_APFS, APPLE_HFS, BASIC_DATA, EFI_SYSTEM, TypeId};
 use layout::MbrRaw;

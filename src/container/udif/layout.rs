@@ -121,8 +121,6 @@ impl KolyRaw {
 
     /// The same trailer for part `segment`, whose file begins with `len` bytes of data that sum to `sum`.
     pub(super) fn of_part(&self, segment: Segment, len: u64, sum: u32) -> Self {
-        let mut value = [0; 128];
-        value[..4].copy_from_slice(&sum.to_be_bytes());
         Self {
             running_data_fork_offset: segment.start.into(),
             data_fork_offset: 0.into(),
@@ -130,11 +128,130 @@ impl KolyRaw {
             segment_number: segment.number.into(),
             segment_count: segment.count.into(),
             segment_id: segment.id.into_bytes(),
-            data_checksum: ChecksumRaw { kind: 2.into(), bits: 32.into(), value },
+            data_checksum: Checksum::Crc32(sum).into(),
             ..self.clone()
         }
     }
 }
+
+impl From<Checksum> for ChecksumRaw {
+    /// A sum of a kind that is not checked has no value here.
+    fn from(sum: Checksum) -> Self {
+        let mut value = [0; 128];
+        let (kind, bits) = match sum {
+            Checksum::None => (0, 0),
+            Checksum::Crc32(sum) => {
+                value[..4].copy_from_slice(&sum.to_be_bytes());
+                (2, 32)
+            }
+            Checksum::Other(kind) => (kind, 0),
+        };
+        Self { kind: kind.into(), bits: bits.into(), value }
+    }
+}
+
+/// What is to be said of a new image in one file, which begins with its data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewKoly {
+    pub(super) data_len: u64,
+    pub(super) list_len: u64,
+    pub(super) data_sum: u32,
+    pub(super) master_sum: u32,
+    pub(super) id: Uuid,
+    pub(super) variant: u32,
+    pub(super) sector_count: u64,
+}
+
+impl KolyRaw {
+    /// The trailer of a new image, whose list of resources follows its data.
+    pub(super) fn of_image(new: &NewKoly) -> Self {
+        Self {
+            magic: KOLY_MAGIC,
+            version: 4.into(),
+            size: (KOLY_SIZE as u32).into(),
+            flags: 1.into(), // flattened
+            running_data_fork_offset: 0.into(),
+            data_fork_offset: 0.into(),
+            data_fork_length: new.data_len.into(),
+            resource_fork_offset: 0.into(),
+            resource_fork_length: 0.into(),
+            segment_number: 1.into(),
+            segment_count: 1.into(),
+            segment_id: new.id.into_bytes(),
+            data_checksum: Checksum::Crc32(new.data_sum).into(),
+            xml_offset: new.data_len.into(),
+            xml_length: new.list_len.into(),
+            reserved_1: [0; 64],
+            signature_offset: 0.into(),
+            signature_length: 0.into(),
+            reserved_2: [0; 40],
+            master_checksum: Checksum::Crc32(new.master_sum).into(),
+            variant: new.variant.into(),
+            sector_count: new.sector_count.into(),
+            reserved_3: [0; 12],
+        }
+    }
+}
+
+impl MishRaw {
+    /// The head of a new table.
+    pub(super) fn new(first_sector: u64, sectors: u64, buffer_sectors: u32, descriptor: i32, sum: u32, runs: u32) -> Self {
+        Self {
+            magic: *b"mish",
+            version: 1.into(),
+            first_sector: first_sector.into(),
+            sector_count: sectors.into(),
+            data_offset: 0.into(),
+            buffer_sectors: buffer_sectors.into(),
+            descriptor: descriptor.into(),
+            reserved: [0; 24],
+            checksum: Checksum::Crc32(sum).into(),
+            run_count: runs.into(),
+        }
+    }
+}
+
+impl RunRaw {
+    /// A run of a new table. What holds no bytes names the place where the next ones are, as hdiutil has it.
+    pub(super) fn new(kind: RunKind, first_sector: u64, sector_count: u64, offset: u64, length: u64) -> Self {
+        let kind = match kind {
+            RunKind::Zero => 0,
+            RunKind::Raw => RAW,
+            RunKind::Ignore => 2,
+            RunKind::Packed(Codec::Adc) => 0x8000_0004_u32,
+            RunKind::Packed(Codec::Zlib) => 0x8000_0005,
+            RunKind::Packed(Codec::Bzip2) => 0x8000_0006,
+            RunKind::Packed(Codec::Lzfse) => 0x8000_0007,
+            RunKind::Packed(Codec::Lzma) => 0x8000_0008,
+        };
+        Self {
+            kind: kind.into(),
+            comment: 0.into(),
+            first_sector: first_sector.into(),
+            sector_count: sector_count.into(),
+            offset: offset.into(),
+            length: length.into(),
+        }
+    }
+
+    /// The end of a table that fills `sectors`, and of the data up to it.
+    pub(super) fn end(sectors: u64, offset: u64) -> Self {
+        Self { kind: 0xFFFF_FFFF_u32.into(), ..Self::new(RunKind::Zero, sectors, 0, offset, 0) }
+    }
+
+    /// Makes a run of plain bytes longer by what follows it on the disk and in the data fork. `false`: it is another kind.
+    pub(super) fn join_raw(&mut self, sectors: u64, length: u64) -> bool {
+        let is_raw = self.kind.get() == RAW;
+        if is_raw {
+            self.sector_count += sectors;
+            self.length += length;
+        }
+        is_raw
+    }
+}
+
+/// A run's kind where the bytes are as they are.
+const RAW: u32 = 1;
 
 /// What the trailer says, its places checked against the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -257,7 +374,7 @@ impl Table {
             let at = (size_of::<MishRaw>() + n * size_of::<RunRaw>()) as u64;
             let kind = match run.kind.get() {
                 0 => RunKind::Zero,
-                1 => RunKind::Raw,
+                RAW => RunKind::Raw,
                 2 => RunKind::Ignore,
                 0x8000_0004 => RunKind::Packed(Codec::Adc),
                 0x8000_0005 => RunKind::Packed(Codec::Zlib),

@@ -5,6 +5,7 @@
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
 //! * [`list`]: resources written as a property list, [`roman`] the text in them. [`verify`]: the stored sums.
 //! * [`check`](mod@check): all that is wrong with the structure.
+//! * [`encode`](mod@encode): a new image of any disk.
 //!
 //! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
 //! zeros. Source: docs/formats/udif.md.
@@ -12,6 +13,7 @@
 mod cache;
 mod check;
 mod chunks;
+mod encode;
 mod layout;
 mod list;
 mod parts;
@@ -36,6 +38,7 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Inf
 use crate::{Error, Kind, Result};
 
 pub use check::check;
+pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};
 pub use layout::{Checksum, Segment};
 pub use list::{bare_list, image_list};
 pub use parts::{Cut, MOST_WRITTEN_PARTS, Parts};

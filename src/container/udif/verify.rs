@@ -144,7 +144,7 @@ impl Inner {
 }
 
 /// The sum of `len` zeros, by doubling: runs of zeros may be terabytes long.
-fn zeros(mut len: u64) -> Hasher {
+pub(super) fn zeros(mut len: u64) -> Hasher {
     let mut sum = Hasher::new();
     let mut power = Hasher::new();
     power.update(&[0]);

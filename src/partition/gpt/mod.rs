@@ -1,5 +1,6 @@
 //! The GUID partition table: two copies of a header and a table, each with checksums.
 
+mod areas;
 mod check;
 mod create;
 mod repair;
@@ -14,6 +15,7 @@ use super::{Map, Partition, Scheme, TypeId, block_range};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
+pub(super) use areas::copies;
 pub(super) use check::check;
 pub use create::{Geometry, Guids, NewPartition, create, create_single};
 pub use repair::{Repair, Repaired, plan, repair};

@@ -1,0 +1,135 @@
+//! One chunk: read, summed, its zeros taken out, the rest compressed.
+
+use std::ops::Range;
+
+use crc32fast::Hasher;
+
+use super::plan::Read;
+use super::{Area, CHUNK, EncodeOptions};
+use crate::Result;
+use crate::codec::{Codec, Encoder};
+use crate::container::SECTOR;
+use crate::container::udif::layout::RunKind;
+use crate::device::{BlockDevice, is_zero};
+
+/// Zeros that are left out of a compressed chunk: fewer take less space compressed than as a run of their own.
+const LEAST_ZEROS: usize = 128 << 10;
+/// The same where nothing is compressed: the block in which volumes are laid out.
+const LEAST_ZEROS_RAW: usize = 4096;
+
+/// What a chunk has become.
+#[derive(Debug)]
+pub(super) struct Packed {
+    pub(super) pieces: Vec<Piece>,
+    /// All that is stored of it.
+    pub(super) bytes: Vec<u8>,
+    pub(super) stored_sum: Hasher,
+    /// Of the disk's bytes, but for zeros that belong to nothing.
+    pub(super) plain_sum: Hasher,
+}
+
+/// A part of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) kind: RunKind,
+    pub(super) sectors: u64,
+    pub(super) stored: u64,
+}
+
+/// What a thread keeps from chunk to chunk.
+pub(super) struct Packer {
+    codec: Option<(Codec, Encoder)>,
+    plain: Vec<u8>,
+}
+
+impl Packer {
+    pub(super) fn new(options: &EncodeOptions) -> Self {
+        let codec = options.codec().map(|codec| (codec, Encoder::new(codec, options.level.unwrap_or_default())));
+        Self { codec, plain: Vec::new() }
+    }
+
+    /// Packs a chunk of `area` into `room`, whatever that held.
+    pub(super) fn pack(&mut self, disk: &dyn BlockDevice, step: &Read, area: &Area, room: Vec<u8>) -> Result<Packed> {
+        debug_assert!(step.len <= CHUNK as u64, "a step is a chunk at most");
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.resize(step.len as usize, 0);
+        let packed = disk.read_at(step.start, &mut plain).and_then(|()| self.pack_bytes(&plain, area.is_free, room));
+        self.plain = plain;
+        packed
+    }
+
+    fn pack_bytes(&mut self, plain: &[u8], is_free: bool, mut room: Vec<u8>) -> Result<Packed> {
+        room.clear();
+        let mut packed = Packed { pieces: Vec::new(), bytes: room, stored_sum: Hasher::new(), plain_sum: Hasher::new() };
+        let least = if self.codec.is_some() { LEAST_ZEROS } else { LEAST_ZEROS_RAW };
+        for (range, has_data) in stretches(plain, least) {
+            let bytes = &plain[range];
+            let before = packed.bytes.len();
+            let kind = if has_data { self.store(bytes, &mut packed.bytes)? } else { RunKind::Zero };
+            let stored = (packed.bytes.len() - before) as u64;
+            packed.pieces.push(Piece { kind, sectors: bytes.len() as u64 / SECTOR, stored });
+            if has_data || !is_free {
+                packed.plain_sum.update(bytes);
+            }
+        }
+        packed.stored_sum.update(&packed.bytes);
+        Ok(packed)
+    }
+
+    /// Appends `bytes` to `into`, compressed if that is shorter.
+    fn store(&mut self, bytes: &[u8], into: &mut Vec<u8>) -> Result<RunKind> {
+        if let Some((codec, encoder)) = &mut self.codec
+            && encoder.encode(bytes, into)?
+        {
+            return Ok(RunKind::Packed(*codec));
+        }
+        into.extend_from_slice(bytes);
+        Ok(RunKind::Raw)
+    }
+}
+
+/// `bytes`, whole sectors, in stretches that hold data and stretches of zeros. These have at least `least` bytes, unless all is
+/// zeros.
+fn stretches(bytes: &[u8], least: usize) -> Vec<(Range<usize>, bool)> {
+    const SECTOR: usize = super::SECTOR as usize;
+    let (mut found, mut data_from, mut at) = (Vec::new(), 0, 0);
+    while at < bytes.len() {
+        let zeros = bytes[at..].chunks(SECTOR).take_while(|sector| is_zero(sector)).map(<[u8]>::len).sum::<usize>();
+        if zeros >= least || zeros == bytes.len() {
+            if data_from < at {
+                found.push((data_from..at, true));
+            }
+            found.push((at..at + zeros, false));
+            data_from = at + zeros;
+        }
+        at += zeros + SECTOR;
+    }
+    if data_from < bytes.len() {
+        found.push((data_from..bytes.len(), true));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_zeros_are_taken_out() {
+        let mut bytes = vec![0; 40 * 512];
+        let of = |bytes: &[u8]| {
+            stretches(bytes, 4096).iter().map(|(range, data)| (range.start / 512, range.end / 512, *data)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&bytes), [(0, 40, false)]);
+        assert_eq!(of(&bytes[..512]), [(0, 1, false)], "all zeros, however few");
+        bytes[8 * 512] = 1;
+        assert_eq!(of(&bytes), [(0, 8, false), (8, 9, true), (9, 40, false)]);
+        bytes[0] = 1;
+        bytes[39 * 512 + 511] = 1;
+        assert_eq!(of(&bytes), [(0, 9, true), (9, 39, false), (39, 40, true)], "seven sectors are too few");
+        bytes[20 * 512] = 1;
+        bytes[27 * 512] = 1;
+        assert_eq!(of(&bytes), [(0, 9, true), (9, 20, false), (20, 28, true), (28, 39, false), (39, 40, true)]);
+        assert_eq!(of(&[]), []);
+    }
+}

@@ -1,0 +1,58 @@
+//! Where a new image goes.
+
+use std::io::Write;
+
+use crate::device::{BlockDevice, Leave};
+use crate::{Error, Result};
+
+/// Takes an image from its first byte to its last.
+pub trait Sink {
+    /// Takes the next bytes, all of them.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+}
+
+/// A device that grows as it is filled: a file, or an encrypted one.
+#[derive(Debug)]
+pub struct ToDevice<'a> {
+    device: &'a dyn BlockDevice,
+    at: u64,
+    len: u64,
+}
+
+/// What the device grows by: rarely, and not by much of what is there.
+const GROWTH: u64 = 64 << 20;
+
+impl<'a> ToDevice<'a> {
+    /// Writes over `device` from its beginning.
+    pub fn new(device: &'a dyn BlockDevice) -> Self {
+        Self { device, at: 0, len: device.info().len }
+    }
+
+    /// Cuts off what was not written. The caller flushes.
+    pub fn finish(self) -> Result<()> {
+        self.device.set_len(self.at, Leave::Any)
+    }
+}
+
+impl Sink for ToDevice<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let end = self.at + bytes.len() as u64;
+        if end > self.len {
+            self.device.set_len(end + GROWTH, Leave::Any)?;
+            self.len = end + GROWTH;
+        }
+        self.device.write_at(self.at, bytes)?;
+        self.at = end;
+        Ok(())
+    }
+}
+
+/// A stream: a pipe, or a vector.
+#[derive(Debug)]
+pub struct ToStream<W>(pub W);
+
+impl<W: Write> Sink for ToStream<W> {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write_all(bytes).map_err(|source| Error::io("stream", "write the image", source))
+    }
+}
