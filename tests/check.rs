@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::container::Format;
+use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::crypt::{Device, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::error::Place;
@@ -16,6 +17,7 @@ use bandsaw::partition::APPLE_HFS;
 use bandsaw::partition::gpt::{self, Geometry, Guids};
 use bandsaw::problem::Severity::{self, Damage, Note, Warning};
 use bandsaw::progress::Silent;
+use bandsaw::store::Local;
 use bandsaw::testing::fuzz;
 use common::{corpus, opened};
 
@@ -189,6 +191,7 @@ const CASES: &[Case] = &[
     (Format::Asif, "chunks behind the last", |x| append(x, 3 << 20), Note, "asif", "byte END"),
     (Format::Asif, "the last chunk is missing", |x| edit(x, |file| { let len = file.len(); file.truncate(len - len % (1 << 20) - (1 << 20)); }), Damage, "asif", ""),
     (Format::Asif, "a directory outside of the file", |x| edit(x, |file| file[0x18] = 1), Damage, "asif", ""),
+    (Format::Asif, "directories that disagree", |x| edit(x, |file| { file.copy_within(0x200..0x208, 0x41400); file[0x41500] = 1; }), Warning, "asif", "byte 267264"),
     (Format::Asif, "a disk longer than its bound", |x| edit(x, |file| file[0x30] = 1), Damage, "asif", "byte 48"),
 
     (Format::Udzo, "a list past the trailer", |x| edit(x, |file| { let at = file.len() - 512 + 0xdc; file[at] = 1; }), Damage, "udif trailer", ""),
@@ -300,6 +303,58 @@ fn encryption_headers() {
         let told = lines(&examine(&path, Some("key")));
         let expected = format!("{severity} | {layer} | byte {at} |");
         assert!(told.iter().any(|line| line.starts_with(&expected)), "{what}: no {expected} in {told:#?}");
+    }
+}
+
+#[test]
+fn encrypted_bundles() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.sparsebundle");
+    let passphrase = Secret::new(b"key".to_vec());
+    let protection = Protection { key_bits: 128, block: 512, iterations: LEAST_ITERATIONS, passphrase };
+    let options = sparsebundle::CreateOptions { len: disk().len() as u64, band_size: Some(1 << 20) };
+    let bundle = Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
+    bundle.write_at(0, &disk()).unwrap();
+    bundle.flush().unwrap();
+    drop(bundle);
+    let sound = examine(&path, Some("key"));
+    assert!(sound.problems.worst().is_none() && sound.layers.len() == 3, "{:?}, {:?}", lines(&sound), sound.layers);
+    let locked = examine(&path, None);
+    assert!(locked.problems.worst().is_none(), "{:?}", lines(&locked));
+    assert!(matches!(locked.layers[1].verdict, Verdict::Unknown(_)), "{:?}", locked.layers);
+    edit(&path.join("bands/0"), |band| band.truncate(band.len() - 100));
+    let told = lines(&examine(&path, Some("key")));
+    assert!(
+        told.iter().any(|line| line.starts_with("damage | sparse bundle | bands/0 |") && line.contains("cipher blocks")),
+        "{told:?}"
+    );
+    edit(&path.join("token"), |token| token[0x4b] = 0);
+    let told = lines(&examine(&path, Some("key")));
+    assert!(
+        told.iter().any(|line| line.starts_with("damage | encryption header | byte 72 |") && line.contains("token")),
+        "{told:?}"
+    );
+}
+
+/// The trailer of the old kind of encryption, on an image by macOS.
+#[test]
+fn encryption_trailers() {
+    const IMAGE: &str = "encrypted/john-v1-aes128.dmg";
+    let Some(image) = corpus::image("encryption_trailers", IMAGE) else { return };
+    let (good, folder) = (image.bytes().unwrap(), tempfile::tempdir().unwrap());
+    let (path, at) = (folder.path().join("x.dmg"), good.len() - 1276);
+    for (what, place, value, offset) in [
+        ("data past the trailer", 0x4e9, 9, 0x4e8),
+        ("an unknown cipher", 0x17, 9, 0x14),
+        ("an unknown version", 0x4f3, 9, 0x4f0),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at + place] = value;
+        fs::write(&path, bytes).unwrap();
+        let found = examine(&path, None);
+        let told = format!("{:?} {:?}", lines(&found), found.layers);
+        assert!(told.contains(&format!("{}", at + offset)), "{what}: {told}");
+        assert!(!matches!(found.layers[0].verdict, Verdict::Checked), "{what}: {told}");
     }
 }
 

@@ -162,7 +162,7 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("5", "the image is damaged"),
     ("6", "not an image known here, or a feature of it that is not supported"),
     ("7", "a passphrase is missing or wrong"),
-    ("8", "check: something is wrong, but nothing is lost by it"),
+    ("8", "check, repair: something is wrong, but nothing is lost by it"),
     ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 141 when the reader of the output left"),
 ];
 

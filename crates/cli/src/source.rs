@@ -30,7 +30,8 @@ impl Opening {
     /// Opens an image to read it, and tells what is odd about it.
     pub(crate) fn read(&self, image: &str, output: &Output) -> Outcome<Image> {
         let opened = self.open(image, Access::ReadOnly);
-        let opened = opened.advise(Kind::Corrupt, || format!("`bandsaw info {image}` shows how far it opens"))?;
+        let opened =
+            opened.advise(Kind::Corrupt, || format!("`bandsaw diagnose {image}` shows how far it opens and what can be done"))?;
         opened.warnings().iter().for_each(|warning| output.warn(warning));
         Ok(opened)
     }
@@ -55,7 +56,9 @@ impl Opening {
 /// What to do about an image that does not open.
 pub(crate) fn advise(error: Error, image: &str) -> Failure {
     let hint = match error.kind() {
-        Kind::Unsupported if error.message() == open::UNKNOWN => "`--image-format udrw` opens it as plain bytes all the same",
+        Kind::Unsupported if error.message() == open::UNKNOWN => {
+            "`bandsaw diagnose` looks closer at what it is; `--image-format udrw` opens it as plain bytes all the same"
+        }
         Kind::NotFound if image.starts_with("./") && image.contains(':') => {
             "with ./ in front all of it names a host file; leave ./ away to name something in an image"
         }

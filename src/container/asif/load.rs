@@ -13,7 +13,7 @@ use super::geometry::About;
 use super::layout::{DiskChunk, Entry, FileChunk, HEADER, Header, HeaderRaw, parse_bitmap_entry};
 use super::mask::Mask;
 use super::space::Used;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, regions};
 use crate::problem::{Findings, Severity};
 use crate::{Error, Result};
 
@@ -51,6 +51,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
         findings.report(Severity::Note, Error::unsupported(LAYER, why.clone()))?;
     }
     let (active, version) = choose_directory(file, &header)?;
+    compare_directories(file, &header, version, findings)?;
     let first = header.first_chunk();
     let used = Used::none(first, file_len.div_ceil(header.geometry.chunk_bytes()))?;
     let mut walk = Walk { file, file_len, findings, used, bitmaps: 0, beyond: Vec::new(), header: &header };
@@ -77,6 +78,21 @@ fn choose_directory(file: &dyn BlockDevice, header: &Header) -> Result<(usize, u
         }
     }
     best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no directory"))
+}
+
+/// Directories of one version must not differ: readers need not agree which of them counts. Whoever opens takes the first.
+fn compare_directories(file: &dyn BlockDevice, header: &Header, version: u64, findings: &mut Findings<'_>) -> Result<()> {
+    let [Some(one), Some(other)] = header.directories else { return Ok(()) };
+    if matches!(findings, Findings::Open)
+        || u64::from_be_bytes(file.read_array(one)?) != u64::from_be_bytes(file.read_array(other)?)
+    {
+        return Ok(());
+    }
+    if regions::are_equal(file, one, other, header.geometry.directory_bytes())? {
+        return Ok(());
+    }
+    let differ = format!("both directories have version {version}, but differ; the first counts");
+    findings.report(Severity::Warning, Error::corrupt(LAYER, other, differ))
 }
 
 /// One walk through all that names chunks of the file.

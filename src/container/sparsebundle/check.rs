@@ -43,7 +43,10 @@ fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>
         problems.add(Severity::Note, at(TOKEN, "is missing; older systems lock the bundle by it"));
         return Ok(None);
     };
-    let block = crypt::check(&*token, problems).map_err(|error| error.in_file(TOKEN))?;
+    let mut found = Problems::default();
+    let block = crypt::check(&*token, &mut found).map_err(|error| error.in_file(TOKEN));
+    found.into_iter().for_each(|problem| problems.add(problem.severity, problem.error.in_file(TOKEN)));
+    let block = block?;
     let len = token.info().len;
     if block.is_none() && len > 0 {
         problems.add(Severity::Warning, at(TOKEN, format!("holds {len} bytes that are no encryption header; they are ignored")));

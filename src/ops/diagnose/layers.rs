@@ -33,10 +33,13 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             one("UDIF", what)
         }
         Layer::Partitions(map) => {
-            let mut what = format!("{} partitions", map.partitions.len());
+            let mut what = match map.partitions.len() {
+                1 => "1 partition".to_owned(),
+                n => format!("{n} partitions"),
+            };
             if let [problem, more @ ..] = &map.problems[..] {
                 what += &format!("; {}", problem.message());
-                what += &if more.is_empty() { String::new() } else { format!(", and {} more problems", more.len()) };
+                what += &if more.is_empty() { String::new() } else { format!(", and {} more like this", more.len()) };
             }
             one(&map.scheme.to_string(), what)
         }

@@ -72,7 +72,12 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
             None => volumes::misnamed(path, &layers),
         },
     };
-    Ok(Diagnosis { layers: layers.iter().flat_map(layers::describe).collect(), cause })
+    // A file that is something else is no disk, whatever it was taken for.
+    let shown = layers.iter().filter(|layer| match layer {
+        Layer::Raw(_) | Layer::Volumes(_) => cause.as_ref().is_none_or(|cause| cause.layer != "file"),
+        _ => true,
+    });
+    Ok(Diagnosis { layers: shown.flat_map(layers::describe).collect(), cause })
 }
 
 /// What is wrong before anything is opened: there is nothing, or nothing that could be an image.

@@ -112,8 +112,7 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
         return Cause::new("no-file-system", "partition map", format!("has {what} in partition {number}, and no volume"))
             .advise(*advice);
     }
-    let count = map.partitions.len();
-    Cause::new("no-file-system", "partition map", format!("has {count} partitions, and no file system that is known in any"))
+    Cause::new("no-file-system", "partition map", "has partitions, and no file system that is known in any of them")
         .advise("the volumes may never have been formatted, or be encrypted as a whole (FileVault, BitLocker, VeraCrypt)")
         .advise(format!("`bandsaw info {}` shows what the partitions are said to hold", path.display()))
 }

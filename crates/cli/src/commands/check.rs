@@ -166,7 +166,11 @@ impl Check {
         let facts = Facts::new(&path, &found);
         output.done(&facts, |out| {
             facts.write(output, out)?;
-            if facts.worst.is_none() { writeln!(out, "nothing is wrong") } else { Ok(()) }
+            match (facts.worst.is_none(), facts.layers.iter().all(|layer| layer.verdict == "checked")) {
+                (true, true) => writeln!(out, "nothing is wrong"),
+                (true, false) => writeln!(out, "nothing is wrong with what was checked"),
+                (false, _) => Ok(()),
+            }
         })?;
         conclude(found, &path)
     }

@@ -61,22 +61,23 @@ impl Repair {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
         let options = self.opening.options(Access::ReadOnly);
-        let examine = || open::examine(Path::new(&path), &options, &bar).map(|found| problems(&found));
-        let before = examine()?;
+        let examine = || open::examine(Path::new(&path), &options, &bar);
+        let before = problems(&examine()?);
         let how = if self.dry_run { How::DryRun } else { How::Apply };
         let done = repair(Path::new(&path), &options, how, &bar).map_err(|error| source::advise(error, &path))?;
-        let remaining = if self.dry_run { Vec::new() } else { examine()? };
+        let after = if self.dry_run { None } else { Some(examine()?) };
         drop(bar);
+        let is_damaged = after.as_ref().is_some_and(|after| after.problems.count(Severity::Damage) > 0);
         let facts = Facts {
             schema: 1,
             dry_run: self.dry_run,
             problems: before,
             repaired: done.steps.iter().map(|(layer, step)| format!("{layer}: {step}")).collect(),
             refused: done.refused.iter().map(ToString::to_string).collect(),
-            remaining,
+            remaining: after.as_ref().map(problems).unwrap_or_default(),
         };
         output.facts(&facts, |out| facts.write(output, out))?;
-        facts.conclude(path)
+        facts.conclude(&path, is_damaged)
     }
 }
 
@@ -101,12 +102,13 @@ impl Facts {
     }
 
     /// Fails if something is wrong in the end.
-    fn conclude(&self, path: String) -> Outcome {
+    fn conclude(&self, path: &str, is_damaged: bool) -> Outcome {
         if self.remaining.is_empty() {
             return Ok(());
         }
         let left = counted(self.remaining.len() as u64, "problem remains", "problems remain");
         let error = Error::new(Kind::Corrupt, "repair", format!("{left} that nothing in the image tells how to mend"));
-        Err(Failure::from(error.in_file(&path)).hint("make a copy before you try other programs on it"))
+        let failure = Failure::from(error.in_file(path));
+        Err(if is_damaged { failure.hint("make a copy before you try other programs on it") } else { failure.warned() })
     }
 }
