@@ -57,7 +57,7 @@ struct Run {
 }
 
 /// The contents of a fork, read-only.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ForkDevice {
     device: Arc<dyn BlockDevice>,
     /// Ascending and without gaps; together they hold at least `len` bytes.
@@ -80,17 +80,22 @@ impl Space {
         if len > capacity {
             return Err(corrupt(owner, format!("{len} bytes in blocks that hold {capacity}")));
         }
+        Ok(self.device_over(&extents, len))
+    }
+
+    /// The first `len` bytes of `extents`, which hold as many, as a device.
+    pub(super) fn device_over(&self, extents: &[Extent], len: u64) -> ForkDevice {
         let mut at = 0;
         let run = |extent: &Extent| {
             let run = Run { fork: at, volume: extent.start.offset(self.block_size), len: self.bytes(extent.count) };
             at += run.len;
             run
         };
-        Ok(ForkDevice { device: self.device.clone(), runs: extents.iter().map(run).collect(), len })
+        ForkDevice { device: self.device.clone(), runs: extents.iter().map(run).collect(), len }
     }
 
     /// All extents of a fork: on the volume, not empty, not overlapping, and together the fork's blocks.
-    fn collect(
+    pub(super) fn collect(
         &self,
         fork: &ForkRaw,
         owner: &Owner,
@@ -183,6 +188,34 @@ impl ForkDevice {
     /// Bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Makes a range of the fork zero, its blocks staying where they are.
+    pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
+        self.info().check_range("hfs+ fork", &range)?;
+        let mut at = range.start;
+        while at < range.end {
+            let place = self.locate(at, range.end - at)?;
+            let length = place.end - place.start;
+            self.device.discard(place, Leave::Zeros)?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    /// Writes `buf`, all of it within the fork, at `offset`. For the volume's own files; what is handed out as a device
+    /// stays read-only.
+    pub(super) fn overwrite(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check("hfs+ fork", offset, buf.len() as u64)?;
+        let (mut offset, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let place = self.locate(offset, rest.len() as u64)?;
+            // At most the buffer's own length.
+            let (now, later) = rest.split_at((place.end - place.start) as usize);
+            self.device.write_at(place.start, now)?;
+            (offset, rest) = (offset + now.len() as u64, later);
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,13 @@
 //! B-trees: search, and the leaves in order, with every node checked when it is read (§6).
 
+mod change;
 mod cursor;
+mod draft;
+mod map;
 mod node;
+mod settle;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +15,9 @@ use std::sync::Arc;
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
+pub(super) use change::Saved;
 use cursor::Cursor;
+use map::NodeMap;
 pub(super) use node::Node;
 use node::NodeCache;
 
@@ -98,20 +106,24 @@ impl KeyOrder {
     }
 }
 
-/// An open tree, read-only, shared by any number of threads.
+/// An open tree, read by any number of threads or changed by one.
 #[derive(Debug)]
 pub(super) struct Tree {
     kind: TreeKind,
     order: KeyOrder,
     file: ForkDevice,
     node_size: u16,
-    total_nodes: u32,
-    root: u32,
+    /// The header as it will be written; while a change is under way, ahead of the one in the file.
+    head: TreeHeaderRaw,
+    /// Levels, from the header.
     depth: u8,
-    first_leaf: u32,
     /// The room of a key in index nodes where it is the same for all.
     index_key: Option<u16>,
     cache: NodeCache,
+    /// Which nodes are free; read when the first is asked for.
+    map: Option<NodeMap>,
+    /// Nodes written since the changes were last kept.
+    touched: Vec<u32>,
 }
 
 impl Tree {
@@ -141,9 +153,9 @@ impl Tree {
             return Err(corrupt(format!("16-bit key lengths expected, attributes are {attributes:#x}")));
         }
         let index_key = (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get());
-        let first_leaf = header.first_leaf_node.get();
         let (order, cache) = (kind.order(&header)?, NodeCache::new(total_nodes, node_size));
-        Ok(Self { kind, order, file, node_size, total_nodes, root, depth, first_leaf, index_key, cache })
+        let (map, touched) = (None, Vec::new());
+        Ok(Self { kind, order, file, node_size, head: header, depth, index_key, cache, map, touched })
     }
 
     /// How the tree orders its keys.
@@ -159,7 +171,7 @@ impl Tree {
 
     /// The first record whose key is not before `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Result<Cursor<'_>> {
-        let mut number = self.root;
+        let mut number = self.head.root_node.get();
         for height in (2..=self.depth).rev() {
             let node = self.node(number, node_kind::INDEX, height)?;
             // The last child that begins at or before the key; the first, if none does.
@@ -185,7 +197,7 @@ impl Tree {
     pub(super) fn first(&self) -> Result<Cursor<'_>> {
         let node = match self.depth {
             0 => None,
-            _ => Some(self.node(self.first_leaf, node_kind::LEAF, 1)?),
+            _ => Some(self.node(self.head.first_leaf_node.get(), node_kind::LEAF, 1)?),
         };
         Ok(Cursor::new(self, node, 0))
     }
@@ -227,8 +239,9 @@ impl Tree {
     }
 
     fn read(&self, number: u32) -> Result<Arc<Node>> {
-        if number == 0 || number >= self.total_nodes {
-            let message = format!("the tree leads to node {number}, 1 to {} expected", self.total_nodes.saturating_sub(1));
+        let total_nodes = self.head.total_nodes.get();
+        if number == 0 || number >= total_nodes {
+            let message = format!("the tree leads to node {number}, 1 to {} expected", total_nodes.saturating_sub(1));
             return Err(Error::new(Kind::Corrupt, self.kind.layer(), message));
         }
         let mut bytes = vec![0; usize::from(self.node_size)].into_boxed_slice();

@@ -55,6 +55,14 @@ impl Node {
         Some(usize::from(offset.get()))
     }
 
+    /// All records one after another, and where each of them ends there.
+    pub(super) fn body(&self) -> (&[u8], impl Iterator<Item = usize> + '_) {
+        let first = usize::from(FIRST_RECORD);
+        let end = self.offset(self.records).unwrap_or(first);
+        let ends = (1..=self.records).map(move |index| self.offset(index).unwrap_or(first) - first);
+        (self.bytes.get(first..end).unwrap_or_default(), ends)
+    }
+
     /// A record, `None` past the last.
     pub(in crate::fs::hfsplus) fn record(&self, index: u16) -> Option<&[u8]> {
         if index >= self.records {
@@ -75,7 +83,15 @@ impl NodeCache {
     /// A cache for a tree of so many nodes.
     pub(super) fn new(total_nodes: u32, node_size: u16) -> Self {
         let most = CACHE_BYTES / usize::from(node_size);
-        let slots = usize::try_from(total_nodes).map_or(most, |nodes| nodes.clamp(1, most));
+        Self::of_slots(usize::try_from(total_nodes).map_or(most, |nodes| nodes.clamp(1, most)))
+    }
+
+    /// A cache of at most so many bytes, whatever the tree grows to.
+    pub(super) fn of_bytes(bytes: usize, node_size: u16) -> Self {
+        Self::of_slots((bytes / usize::from(node_size)).max(16))
+    }
+
+    fn of_slots(slots: usize) -> Self {
         Self { slots: (0..slots).map(|_| Mutex::default()).collect() }
     }
 
@@ -89,5 +105,12 @@ impl NodeCache {
 
     pub(super) fn put(&self, node: &Arc<Node>) {
         *self.slot(node.number) = Some(node.clone());
+    }
+
+    pub(super) fn forget(&self, number: u32) {
+        let mut slot = self.slot(number);
+        if slot.as_ref().is_some_and(|node| node.number == number) {
+            *slot = None;
+        }
     }
 }

@@ -16,7 +16,7 @@ mod header;
 mod objects;
 mod output;
 mod recipe;
-mod records;
+pub(super) mod records;
 mod tree;
 
 use std::ops::Range;
@@ -29,7 +29,8 @@ use header::Identity;
 use objects::{LAYER, Objects};
 use output::Output;
 use records::Style;
-use tree::{Shape, TreeKind, Writer};
+pub(super) use tree::TreeKind;
+use tree::{Shape, Writer};
 
 use super::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET, KEY_COMPARE_BINARY,
@@ -230,6 +231,12 @@ impl Plan {
     }
 }
 
+/// Writes a tree without records over the `total_nodes * node_size` bytes at `offset`, which are zero: what an attributes
+/// tree begins as.
+pub(super) fn write_empty_tree(device: &dyn BlockDevice, offset: u64, kind: TreeKind) -> Result<()> {
+    Writer::new(kind, Output::new(device, offset))?.finish().map(drop)
+}
+
 /// Enough to keep a disk busy; each has a buffer of its own.
 const MOST_THREADS: usize = 4;
 
@@ -251,4 +258,4 @@ fn blank(device: &dyn BlockDevice) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -19,13 +19,13 @@ const UF_IMMUTABLE: u8 = 0x02;
 
 /// What all records of a volume have in common.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Style {
+pub(in crate::fs::hfsplus) struct Style {
     /// When the volume was made: the date of the root folder, by which macOS knows hard links.
-    pub(super) created: Timestamp,
+    pub(in crate::fs::hfsplus) created: Timestamp,
     /// No date is later.
-    pub(super) latest: Option<Timestamp>,
+    pub(in crate::fs::hfsplus) latest: Option<Timestamp>,
     /// Folders tell how many folders are in them.
-    pub(super) hfsx: bool,
+    pub(in crate::fs::hfsplus) hfsx: bool,
 }
 
 impl Style {
@@ -127,7 +127,7 @@ impl Style {
     }
 
     /// A name of the hard-linked file `target`, between the links `previous` and `next`.
-    pub(super) fn link(&self, cnid: Cnid, target: Cnid, previous: Option<Cnid>, next: Option<Cnid>) -> FileRaw {
+    pub(in crate::fs::hfsplus) fn link(&self, cnid: Cnid, target: Cnid, previous: Option<Cnid>, next: Option<Cnid>) -> FileRaw {
         let number = |cnid: Option<Cnid>| cnid.map_or(0, |cnid| cnid.0);
         let (file_type, creator) = FILE_LINK_TYPE;
         FileRaw {
@@ -150,7 +150,7 @@ impl Style {
     }
 
     /// The private folder with `valence` hard-linked files in it.
-    pub(super) fn private_folder(&self, cnid: Cnid, valence: u32) -> FolderRaw {
+    pub(in crate::fs::hfsplus) fn private_folder(&self, cnid: Cnid, valence: u32) -> FolderRaw {
         FolderRaw {
             record_type: record_type::FOLDER.into(),
             flags: record_flags::HAS_FOLDER_COUNT.into(),

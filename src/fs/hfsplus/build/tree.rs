@@ -78,14 +78,14 @@ pub(super) fn map_nodes(node_size: u16, total: u32) -> u32 {
 
 /// What a tree's header says beside its shape.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TreeKind {
-    pub(super) node_size: u16,
-    pub(super) max_key_length: u16,
+pub(in crate::fs::hfsplus) struct TreeKind {
+    pub(in crate::fs::hfsplus) node_size: u16,
+    pub(in crate::fs::hfsplus) max_key_length: u16,
     /// `VARIABLE_INDEX_KEYS` or 0.
-    pub(super) attributes: u32,
-    pub(super) key_compare_type: u8,
-    pub(super) total_nodes: u32,
-    pub(super) clump: u32,
+    pub(in crate::fs::hfsplus) attributes: u32,
+    pub(in crate::fs::hfsplus) key_compare_type: u8,
+    pub(in crate::fs::hfsplus) total_nodes: u32,
+    pub(in crate::fs::hfsplus) clump: u32,
 }
 
 /// Writes a tree, record after record in the order of their keys.

@@ -10,24 +10,62 @@ use crate::fs::hfsplus::layout::*;
 use crate::fs::hfsplus::unicode::NameOrder;
 
 /// A record of a leaf: its key and its data.
-pub(super) type Record = (Vec<u8>, Vec<u8>);
+pub(in crate::fs::hfsplus) type Record = (Vec<u8>, Vec<u8>);
+
+/// The extents-overflow tree: the extents of a file and fork from some block on.
+type Overflow = BTreeMap<(u32, u8, u32), ExtentsRaw>;
+
+/// All extents of a fork, with those that overflow.
+fn extents_of(fork: &ForkRaw, more: &dyn Fn(u32) -> Option<ExtentsRaw>) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    let (mut found, mut record) = (0, Some(fork.extents));
+    while let Some(raw) = record {
+        let used: Vec<_> = raw.iter().map(|raw| Extent::from(*raw)).take_while(|extent| extent.count > 0).collect();
+        assert!(raw.iter().skip(used.len()).all(|raw| Extent::from(*raw) == Extent::NONE), "no extents after the last");
+        assert!(!used.is_empty() || fork.total_blocks.get() == 0, "a record has extents");
+        found += used.iter().map(|extent| extent.count).sum::<u32>();
+        extents.extend(used);
+        record = (found < fork.total_blocks.get()).then(|| more(found).expect("a record of more extents"));
+    }
+    assert_eq!(found, fork.total_blocks.get(), "blocks of a fork");
+    extents
+}
 
 /// Every rule of §6 for the tree in `fork`; returns its leaf records.
-pub(super) fn check_tree(device: &dyn BlockDevice, fork: &ForkRaw, block_size: u32, variable_keys: bool) -> Vec<Record> {
-    let base = AllocBlock(fork.extents[0].start_block.get()).offset(block_size);
-    let header_node = device.read_vec(base, 512).unwrap();
-    let header = TreeHeaderRaw::read_from_prefix(&header_node[14..]).unwrap().0;
+pub(in crate::fs::hfsplus) fn check_tree(
+    device: &dyn BlockDevice,
+    fork: &ForkRaw,
+    block_size: u32,
+    variable_keys: bool,
+) -> Vec<Record> {
+    check_tree_at(device, fork, &extents_of(fork, &|_| None), block_size, variable_keys)
+}
+
+fn check_tree_at(
+    device: &dyn BlockDevice,
+    fork: &ForkRaw,
+    extents: &[Extent],
+    block_size: u32,
+    variable_keys: bool,
+) -> Vec<Record> {
+    let mut file = Vec::new();
+    for extent in extents {
+        let len = extent.count as usize * block_size as usize;
+        file.extend(device.read_vec(extent.start.offset(block_size), len).unwrap());
+    }
+    let header = TreeHeaderRaw::read_from_prefix(&file[14..]).unwrap().0;
     let size = header.node_size.get();
     assert_eq!(u64::from(header.total_nodes.get()) * u64::from(size), fork.logical_size.get());
-    assert_eq!(fork.logical_size.get(), u64::from(fork.total_blocks.get()) * u64::from(block_size));
+    assert_eq!(fork.logical_size.get(), file.len() as u64);
     assert_eq!(header.attributes.get(), if variable_keys { 6 } else { 2 });
-    let node = |number: u32| device.read_vec(base + u64::from(number) * u64::from(size), size.into()).unwrap();
+    let node = |number: u32| file[number as usize * usize::from(size)..][..size.into()].to_vec();
 
     let used = header.total_nodes.get() - header.free_nodes.get();
     let (map, maps) = map_of(&node, header.total_nodes.get());
-    assert!(map[..used as usize].iter().all(|bit| *bit) && map[used as usize..].iter().all(|bit| !bit), "used nodes come first");
-    if header.free_nodes.get() > 0 {
-        assert_eq!(node(used), vec![0; size.into()], "free nodes are zero");
+    let in_map: BTreeSet<u32> = (0..).zip(&map).filter_map(|(number, used)| used.then_some(number)).collect();
+    assert_eq!(in_map.len(), used as usize, "free nodes are counted");
+    for number in (0..header.total_nodes.get()).filter(|number| !in_map.contains(number)) {
+        assert_eq!(node(number), vec![0; size.into()], "free node {number} is zero");
     }
 
     let mut seen = BTreeSet::from([0]);
@@ -37,6 +75,7 @@ pub(super) fn check_tree(device: &dyn BlockDevice, fork: &ForkRaw, block_size: u
     let mut first_keys: Vec<Vec<u8>> = Vec::new();
     if height == 0 {
         assert_eq!((header.root_node.get(), header.leaf_records.get(), used), (0, 0, 1 + maps.len() as u32));
+        assert_eq!((header.first_leaf_node.get(), header.last_leaf_node.get()), (0, 0));
         return Vec::new();
     }
     loop {
@@ -59,7 +98,7 @@ pub(super) fn check_tree(device: &dyn BlockDevice, fork: &ForkRaw, block_size: u
             let (first, last) = (header.first_leaf_node.get(), header.last_leaf_node.get());
             assert_eq!((level[0], *level.last().unwrap()), (first, last));
             assert_eq!(records.len() as u32, header.leaf_records.get());
-            assert_eq!(seen.len() as u32, used, "every used node is reached");
+            assert_eq!(seen, in_map, "every used node is reached");
             return records;
         }
         first_keys = records.iter().map(|(key, _)| key.clone()).collect();
@@ -109,41 +148,68 @@ fn split_node(bytes: &[u8]) -> Vec<Record> {
 #[derive(Default)]
 struct Blocks {
     used: BTreeSet<u32>,
+    /// Records that no fork has claimed yet.
+    overflow: Overflow,
 }
 
 impl Blocks {
-    fn take(&mut self, fork: &ForkRaw, block_size: u32, who: &str) {
-        let mut total = 0;
-        for extent in fork.extents.iter().map(|raw| Extent::from(*raw)) {
+    fn special(&mut self, fork: &ForkRaw, id: Cnid, block_size: u32) -> Vec<Extent> {
+        self.fork(fork, id, fork_type::DATA, block_size)
+    }
+
+    fn fork(&mut self, fork: &ForkRaw, id: Cnid, kind: u8, block_size: u32) -> Vec<Extent> {
+        let overflow = std::cell::RefCell::new(std::mem::take(&mut self.overflow));
+        let extents = extents_of(fork, &|block| overflow.borrow_mut().remove(&(id.0, kind, block)));
+        self.overflow = overflow.into_inner();
+        self.take(fork, &extents, block_size, &format!("fork {kind} of {id}"));
+        extents
+    }
+
+    fn take(&mut self, fork: &ForkRaw, extents: &[Extent], block_size: u32, who: &str) {
+        for extent in extents {
             for block in u64::from(extent.start.0)..extent.end() {
                 assert!(self.used.insert(block as u32), "{who} overlaps at block {block}");
             }
-            total += extent.count;
         }
-        assert_eq!(total, fork.total_blocks.get(), "{who}");
-        assert!(fork.logical_size.get() <= u64::from(total) * u64::from(block_size), "{who}");
+        assert!(fork.logical_size.get() <= u64::from(fork.total_blocks.get()) * u64::from(block_size), "{who}");
     }
 }
 
 /// Every rule of §17 that a volume of ours can break.
-pub(super) fn check(device: &dyn BlockDevice) {
+pub(in crate::fs::hfsplus) fn check(device: &dyn BlockDevice) {
     let len = device.info().len;
     let header: VolumeHeaderRaw = read(device, HEADER_OFFSET);
     assert_eq!(header, read::<VolumeHeaderRaw>(device, len - HEADER_OFFSET), "both headers");
+    check_but_alternate(device);
+}
+
+/// The same without a look at the alternate header.
+pub(in crate::fs::hfsplus) fn check_but_alternate(device: &dyn BlockDevice) {
+    let len = device.info().len;
+    let header: VolumeHeaderRaw = read(device, HEADER_OFFSET);
     let parsed = VolumeHeader::parse(&header, HEADER_OFFSET, len).unwrap();
     let block_size = parsed.block_size;
     assert_eq!(u64::from(parsed.total_blocks), len / u64::from(block_size));
     assert!(header.next_allocation.get() < parsed.total_blocks);
 
-    let catalog = check_tree(device, &header.catalog_file, block_size, true);
-    let attributes = check_tree(device, &header.attributes_file, block_size, true);
-    assert!(check_tree(device, &header.extents_file, block_size, false).is_empty());
-
-    let mut blocks = Blocks::default();
-    let special = [&header.allocation_file, &header.extents_file, &header.catalog_file, &header.attributes_file];
-    special.into_iter().for_each(|fork| blocks.take(fork, block_size, "special file"));
+    let mut overflow = Overflow::new();
+    for (key, data) in check_tree(device, &header.extents_file, block_size, false) {
+        let key = ExtentKeyRaw::read_from_bytes(&key).unwrap();
+        overflow.insert((key.file_id.get(), key.fork_type, key.start_block.get()), ExtentsRaw::read_from_bytes(&data).unwrap());
+    }
+    let mut blocks = Blocks { overflow, ..Blocks::default() };
+    let allocation = blocks.special(&header.allocation_file, Cnid::ALLOCATION, block_size);
+    blocks.special(&header.extents_file, Cnid::EXTENTS, block_size);
+    let catalog = blocks.special(&header.catalog_file, Cnid::CATALOG, block_size);
+    let catalog = check_tree_at(device, &header.catalog_file, &catalog, block_size, true);
+    let attributes = blocks.special(&header.attributes_file, Cnid::ATTRIBUTES, block_size);
+    let attributes = match attributes.is_empty() {
+        true => Vec::new(),
+        false => check_tree_at(device, &header.attributes_file, &attributes, block_size, true),
+    };
     check_catalog(&catalog, &attributes, &header, parsed.variant, &mut blocks);
-    check_bitmap(device, &parsed, &mut blocks.used);
+    assert!(blocks.overflow.is_empty(), "overflowing extents of nobody: {:?}", blocks.overflow);
+    check_bitmap(device, &parsed, &allocation, &mut blocks.used);
 }
 
 fn check_catalog(catalog: &[Record], attributes: &[Record], header: &VolumeHeaderRaw, variant: Variant, blocks: &mut Blocks) {
@@ -172,8 +238,9 @@ fn check_catalog(catalog: &[Record], attributes: &[Record], header: &VolumeHeade
             }
             CatalogRecord::File(file) => {
                 files += 1;
-                blocks.take(&file.data_fork, header.block_size.get(), "data fork");
-                blocks.take(&file.resource_fork, header.block_size.get(), "resource fork");
+                let id = Cnid(file.file_id.get());
+                blocks.fork(&file.data_fork, id, fork_type::DATA, header.block_size.get());
+                blocks.fork(&file.resource_fork, id, fork_type::RESOURCE, header.block_size.get());
                 assert_ne!(file.flags.get() & record_flags::THREAD_EXISTS, 0);
                 (Cnid(file.file_id.get()), file.flags.get())
             }
@@ -237,24 +304,34 @@ fn check_links(catalog: &[Record]) {
 fn check_attributes(records: &[Record], blocks: &mut Blocks, block_size: u32) -> BTreeSet<Cnid> {
     let keys: Vec<AttributeKey<'_>> = records.iter().map(|(key, _)| AttributeKey::split(key).unwrap().0).collect();
     for two in keys.windows(2) {
-        let order = |key: &AttributeKey<'_>| (key.file, key.name.iter().map(|unit| unit.get()).collect::<Vec<_>>());
+        let units = |key: &AttributeKey<'_>| key.name.iter().map(|unit| unit.get()).collect::<Vec<_>>();
+        let order = |key: &AttributeKey<'_>| (key.file, units(key), key.start_block);
         assert!(order(&two[0]) < order(&two[1]));
     }
-    for (_, data) in records {
-        if let AttributeRecord::Fork(fork) = AttributeRecord::parse(data).unwrap() {
-            blocks.take(fork, block_size, "attribute");
+    let mut more: BTreeMap<(Cnid, &[U16], u32), ExtentsRaw> = BTreeMap::new();
+    for (key, (_, data)) in keys.iter().zip(records) {
+        match AttributeRecord::parse(data).unwrap() {
+            AttributeRecord::Extents(extents) => drop(more.insert((key.file, key.name, key.start_block), *extents)),
+            AttributeRecord::Fork(_) | AttributeRecord::Inline(_) => assert_eq!(key.start_block, 0),
         }
     }
+    let more = std::cell::RefCell::new(more);
+    for (key, (_, data)) in keys.iter().zip(records) {
+        if let AttributeRecord::Fork(fork) = AttributeRecord::parse(data).unwrap() {
+            let extents = extents_of(fork, &|block| more.borrow_mut().remove(&(key.file, key.name, block)));
+            blocks.take(fork, &extents, block_size, "attribute");
+        }
+    }
+    assert!(more.borrow().is_empty(), "extents of no attribute");
     keys.iter().map(|key| key.file).collect()
 }
 
-fn check_bitmap(device: &dyn BlockDevice, header: &VolumeHeader, used: &mut BTreeSet<u32>) {
+fn check_bitmap(device: &dyn BlockDevice, header: &VolumeHeader, extents: &[Extent], used: &mut BTreeSet<u32>) {
     let (block, total) = (header.block_size, header.total_blocks);
     let reserved = (0..1536_u32.div_ceil(block)).chain(total - 1024_u32.div_ceil(block)..total);
     reserved.for_each(|block| assert!(used.insert(block), "block {block} is the header's"));
-    let fork = &header.raw.allocation_file;
-    let start = AllocBlock(fork.extents[0].start_block.get()).offset(block);
-    let bytes = device.read_vec(start, fork.logical_size.get() as usize).unwrap();
+    let read = |extent: &Extent| device.read_vec(extent.start.offset(block), extent.count as usize * block as usize).unwrap();
+    let bytes: Vec<u8> = extents.iter().flat_map(read).collect();
     for block in 0..bytes.len() as u32 * 8 {
         let bit = bytes[block as usize / 8] & (0x80 >> (block % 8)) != 0;
         assert_eq!(bit, used.contains(&block), "bit of block {block}");
@@ -262,7 +339,7 @@ fn check_bitmap(device: &dyn BlockDevice, header: &VolumeHeader, used: &mut BTre
     assert_eq!(header.free_blocks, total - used.len() as u32);
 }
 
-pub(super) fn read<T: FromBytes + zerocopy::IntoBytes>(device: &dyn BlockDevice, offset: u64) -> T {
+pub(in crate::fs::hfsplus) fn read<T: FromBytes + zerocopy::IntoBytes>(device: &dyn BlockDevice, offset: u64) -> T {
     let mut value = T::new_zeroed();
     device.read_at(offset, value.as_mut_bytes()).unwrap();
     value

@@ -1,6 +1,6 @@
 //! Volumes taken apart again, byte by byte, by rules written down a second time.
 
-mod check;
+pub(in crate::fs::hfsplus) mod check;
 mod sparse;
 
 use zerocopy::big_endian::U16;

@@ -1,0 +1,244 @@
+//! Changing a tree: records put, replaced and removed, from the leaf up as far as it matters (§6.6, §6.8).
+//!
+//! Nodes are written to the tree's file at once. What lies below that file holds the writes back until the whole operation
+//! has succeeded, and [`Tree::undo`] goes back with it.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U16;
+
+use super::Tree;
+use super::draft::Draft;
+use super::map::NodeMap;
+use super::node::{Node, NodeCache};
+use crate::fs::hfsplus::layout::{FIRST_RECORD, TreeHeaderRaw, node_kind};
+use crate::{Error, Kind, Result};
+
+/// A node on the way from the root to a leaf.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) node: Arc<Node>,
+    /// In an index node the record that was followed; in a leaf the first record that is not before the key.
+    pub(super) index: usize,
+}
+
+/// What a tree was like before a change.
+#[derive(Debug, Clone)]
+pub(in crate::fs::hfsplus) struct Saved {
+    head: TreeHeaderRaw,
+    map: Option<NodeMap>,
+}
+
+impl Tree {
+    /// Makes ready for changes: with a cache of `bytes`, however large the tree is going to be.
+    pub(in crate::fs::hfsplus) fn set_cache(&mut self, bytes: usize) {
+        self.cache = NodeCache::of_bytes(bytes, self.node_size);
+    }
+
+    /// Bytes of a node.
+    pub(in crate::fs::hfsplus) fn node_size(&self) -> u16 {
+        self.node_size
+    }
+
+    /// How many nodes are free, and how many one more record may need.
+    pub(in crate::fs::hfsplus) fn free_nodes(&self) -> (u32, u32) {
+        (self.head.free_nodes.get(), u32::from(self.depth) + 1)
+    }
+
+    /// What [`undo`](Self::undo) needs.
+    pub(in crate::fs::hfsplus) fn save(&self) -> Saved {
+        Saved { head: self.head, map: self.map.clone() }
+    }
+
+    /// Writes the header if it has changed since `saved`; the changes stay.
+    pub(in crate::fs::hfsplus) fn keep(&mut self, saved: &Saved) -> Result<()> {
+        if self.head != saved.head {
+            self.file.overwrite(FIRST_RECORD.into(), self.head.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Forgets which nodes were changed: they stay so.
+    pub(in crate::fs::hfsplus) fn settle(&mut self) {
+        self.touched.clear();
+    }
+
+    /// Goes back to what was saved; the file has already.
+    pub(in crate::fs::hfsplus) fn undo(&mut self, saved: Saved) {
+        for number in self.touched.drain(..) {
+            self.cache.forget(number);
+        }
+        self.depth = saved.head.tree_depth.get() as u8; // checked when the tree was opened
+        (self.head, self.map) = (saved.head, saved.map);
+    }
+
+    /// Adds a record. [`Kind::Conflict`] if its key exists.
+    pub(in crate::fs::hfsplus) fn insert(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
+        let (path, found) = self.path(key)?;
+        if found {
+            return Err(Error::new(Kind::Conflict, self.kind.layer(), "the key of a new record exists already"));
+        }
+        self.head.leaf_records += 1;
+        let record = [key, data].concat();
+        match path.last() {
+            Some(leaf) => {
+                let place = leaf.index..leaf.index;
+                self.splice(path, place, vec![record])
+            }
+            None => self.plant(record),
+        }
+    }
+
+    /// Puts new data behind a key that exists.
+    pub(in crate::fs::hfsplus) fn replace(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
+        let (path, found) = self.path(key)?;
+        let Some(leaf) = path.last().filter(|_| found) else {
+            return Err(Error::new(Kind::Corrupt, self.kind.layer(), "the record to be changed does not exist"));
+        };
+        let place = leaf.index..leaf.index + 1;
+        // The key as it was: another spelling of it may be the same to the tree.
+        let old = leaf.node.record(leaf.index as u16).unwrap_or_default();
+        let length = old.first_chunk().map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)));
+        let record = [old.get(..length).unwrap_or(key), data].concat();
+        self.splice(path, place, vec![record])
+    }
+
+    /// Removes a record; `false` if there is none of that key.
+    pub(in crate::fs::hfsplus) fn remove(&mut self, key: &[u8]) -> Result<bool> {
+        let (path, found) = self.path(key)?;
+        let Some(leaf) = path.last().filter(|_| found) else { return Ok(false) };
+        self.head.leaf_records -= 1;
+        let place = leaf.index..leaf.index + 1;
+        self.splice(path, place, Vec::new())?;
+        Ok(true)
+    }
+
+    /// The way from the root to where `key` is, or would be; and whether it is there.
+    fn path(&self, key: &[u8]) -> Result<(Vec<Step>, bool)> {
+        let mut number = self.head.root_node.get();
+        let mut path = Vec::with_capacity(self.depth.into());
+        for height in (2..=self.depth).rev() {
+            let node = self.node(number, node_kind::INDEX, height)?;
+            let after = self.partition(&node, |record| Some(self.order.compare(record, key)?.is_le()))?;
+            let index = after.saturating_sub(1);
+            number = self.child(&node, index)?;
+            path.push(Step { node, index: index.into() });
+        }
+        if self.depth == 0 {
+            return Ok((path, false));
+        }
+        let node = self.node(number, node_kind::LEAF, 1)?;
+        let index = self.partition(&node, |record| Some(self.order.compare(record, key)?.is_lt()))?;
+        let found = node.record(index).is_some_and(|record| self.order.compare(record, key) == Some(Ordering::Equal));
+        path.push(Step { node, index: index.into() });
+        Ok((path, found))
+    }
+
+    /// The first record of all.
+    fn plant(&mut self, record: Vec<u8>) -> Result<()> {
+        let number = self.take_node()?;
+        let mut leaf = Draft::new(number, node_kind::LEAF, 1);
+        leaf.splice(0..0, &[record]);
+        self.check_fits(&leaf)?;
+        self.put(&leaf)?;
+        (self.head.first_leaf_node, self.head.last_leaf_node) = (number.into(), number.into());
+        self.set_root(number, 1);
+        Ok(())
+    }
+
+    /// Puts `records` in the place of those in `range` of the last node of `path`, and does above what follows from that.
+    fn splice(&mut self, mut path: Vec<Step>, mut range: Range<usize>, mut records: Vec<Vec<u8>>) -> Result<()> {
+        while let Some(step) = path.pop() {
+            let mut draft = Draft::of(&step.node);
+            let appended = range.end == draft.len() && !records.is_empty();
+            draft.splice(range, &records);
+            let Some(parent) = path.last() else { return self.put_root(draft, appended) };
+            let (slots, nodes) = self.arrange(draft, appended, parent)?;
+            nodes.iter().try_for_each(|node| self.put(node))?;
+            let entries: Vec<_> = nodes.iter().map(|node| self.index_record(node)).collect();
+            let same = |(slot, entry): (usize, &Vec<u8>)| parent.node.record(slot as u16) == Some(entry.as_slice());
+            if slots.len() == entries.len() && slots.clone().zip(&entries).all(same) {
+                return Ok(());
+            }
+            (range, records) = (slots, entries);
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be the root, or the nodes that it has become and a root above them.
+    fn put_root(&mut self, draft: Draft, appended: bool) -> Result<()> {
+        if draft.is_empty() {
+            self.free_node(draft.number)?;
+            (self.head.first_leaf_node, self.head.last_leaf_node) = (0.into(), 0.into());
+            self.set_root(0, 0);
+            return Ok(());
+        }
+        if draft.used() > self.node_size.into() {
+            let height = draft.height + 1;
+            let halves = self.divide(draft, appended)?;
+            halves.iter().try_for_each(|node| self.put(node))?;
+            let mut root = Draft::new(self.take_node()?, node_kind::INDEX, height);
+            let entries: Vec<_> = halves.iter().map(|node| self.index_record(node)).collect();
+            root.splice(0..0, &entries);
+            self.check_fits(&root)?;
+            self.put(&root)?;
+            self.set_root(root.number, height);
+            return Ok(());
+        }
+        self.put(&draft)?;
+        self.lower_root()
+    }
+
+    /// As long as the root has one child only, that becomes the root.
+    fn lower_root(&mut self) -> Result<()> {
+        while self.depth > 1 {
+            let root = self.node(self.head.root_node.get(), node_kind::INDEX, self.depth)?;
+            if root.records > 1 {
+                break;
+            }
+            let child = self.child(&root, 0)?;
+            self.free_node(root.number)?;
+            self.set_root(child, self.depth - 1);
+        }
+        Ok(())
+    }
+
+    fn set_root(&mut self, number: u32, depth: u8) {
+        (self.head.root_node, self.head.tree_depth, self.depth) = (number.into(), u16::from(depth).into(), depth);
+    }
+
+    /// Writes a node.
+    pub(super) fn put(&mut self, draft: &Draft) -> Result<()> {
+        let bytes = draft.finish(self.node_size);
+        self.file.overwrite(self.offset(draft.number), &bytes)?;
+        self.touched.push(draft.number);
+        let node = Node::parse(draft.number, bytes).map_err(|message| self.corrupt(draft.number, message))?;
+        self.cache.put(&Arc::new(node));
+        Ok(())
+    }
+
+    /// The record that leads to a node, for the level above.
+    fn index_record(&self, node: &Draft) -> Vec<u8> {
+        let first = node.record(0);
+        let length = first.first_chunk().map_or(0, |length| u16::from_be_bytes(*length));
+        let mut record = first.get(..2 + usize::from(length)).unwrap_or(first).to_vec();
+        if let Some(room) = self.index_key {
+            // A key of the natural length, in room that is the same for all.
+            record.resize(2 + usize::from(room.max(length)), 0);
+        }
+        debug_assert_eq!(U16::new(length).as_bytes(), &record[..2]);
+        record.extend_from_slice(&node.number.to_be_bytes());
+        record
+    }
+
+    pub(super) fn check_fits(&self, draft: &Draft) -> Result<()> {
+        if draft.used() <= self.node_size.into() {
+            return Ok(());
+        }
+        let message = format!("a record is too large for nodes of {} bytes", self.node_size);
+        Err(Error::new(Kind::Limit, self.kind.layer(), message))
+    }
+}
