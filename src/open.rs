@@ -26,7 +26,7 @@ use crate::container::udif::Udif;
 use crate::crypt;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
-use crate::fs::FileSystem;
+use crate::fs::{FileSystem, FileSystemMut};
 use crate::partition::{self, Map};
 use crate::store::LocalFile;
 use crate::{Error, Kind, Result};
@@ -323,6 +323,17 @@ impl Image {
         let found = match which {
             None => volume::first_readable(self.volumes()),
             Some(selector) => volume::select(self.volumes(), selector),
+        };
+        found.map_err(|error| error.in_file(&self.path))
+    }
+
+    /// Opens the selected volume for changes; without a selector, the first that can be changed. The image must be open
+    /// for changes too. The volume is left clean by [`FileSystemMut::unmount`], which is worth calling: only it tells of
+    /// failures.
+    pub fn file_system_mut(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystemMut>> {
+        let found = match which {
+            None => volume::first_writable(self.volumes()),
+            Some(selector) => volume::select_mut(self.volumes(), selector),
         };
         found.map_err(|error| error.in_file(&self.path))
     }

@@ -1,5 +1,6 @@
 //! Volumes as trees of files.
 
+mod change;
 pub mod hfsplus;
 pub mod source;
 
@@ -9,6 +10,8 @@ use std::sync::Arc;
 
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
+
+pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
 
 /// The read side of a volume, shared by any number of threads.
 ///

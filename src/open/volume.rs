@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
-use crate::fs::FileSystem;
-use crate::fs::hfsplus::{self, HfsPlus};
+use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
+use crate::fs::{FileSystem, FileSystemMut};
 use crate::partition::Map;
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -88,6 +88,16 @@ impl Volume {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlus::open(self.device.clone())?)),
             other => Err(Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place())),
+        }
+    }
+
+    /// Opens it for changes. [`Kind::Unsupported`] if its format is not changed.
+    pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                Ok(Arc::new(HfsPlusMut::open(self.device.clone(), WriteOptions::default())?))
+            }
+            other => Err(Error::unsupported(LAYER, format!("{other} is not changed yet")).named(self.place())),
         }
     }
 
@@ -199,30 +209,47 @@ fn is_fat(boot: &[u8]) -> bool {
 
 /// Opens the first volume that can be.
 pub(super) fn first_readable(volumes: &[Volume]) -> Result<Arc<dyn FileSystem>> {
+    first(volumes, Volume::open)?.ok_or_else(|| none_of(volumes, "holds no volume that can be read"))
+}
+
+/// Opens the first volume that can be changed.
+pub(super) fn first_writable(volumes: &[Volume]) -> Result<Arc<dyn FileSystemMut>> {
+    first(volumes, Volume::open_mut)?.ok_or_else(|| none_of(volumes, "holds no volume that can be changed"))
+}
+
+fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<Option<T>> {
     let mut failed = None;
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-        match volume.open() {
-            Ok(opened) => return Ok(opened),
+        match open(volume) {
+            Ok(opened) => return Ok(Some(opened)),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Err(failed.unwrap_or_else(|| none_of(volumes, "holds no volume that can be read")))
+    failed.map_or(Ok(None), Err)
 }
 
 /// Opens the volume that `selector` names.
 pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystem>> {
+    selected(volumes, selector)?.open()
+}
+
+/// Opens the volume that `selector` names for changes.
+pub(super) fn select_mut(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystemMut>> {
+    selected(volumes, selector)?.open_mut()
+}
+
+fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<&'a Volume> {
     match selector {
         VolumeSelector::Number { partition, volume } => {
             let numbered =
                 |found: &&Volume| found.partition.unwrap_or(1) == *partition && volume.is_none_or(|number| number == 1);
-            let found = volumes.iter().find(numbered).ok_or_else(|| missing(volumes, selector))?;
-            found.open()
+            volumes.iter().find(numbered).ok_or_else(|| missing(volumes, selector))
         }
         VolumeSelector::Name(name) => {
             let mut failed = None;
             for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
                 match volume.open() {
-                    Ok(opened) if opened.volume().name == *name => return Ok(opened),
+                    Ok(opened) if opened.volume().name == *name => return Ok(volume),
                     Ok(_) => {}
                     Err(error) => failed = failed.or(Some(error)),
                 }

@@ -19,6 +19,14 @@ enum Value {
     Fork(ForkRaw),
 }
 
+/// What a record of the tree is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stored {
+    Inline,
+    Fork(ForkRaw),
+    Extents(ExtentsRaw),
+}
+
 /// The attributes tree; volumes without one have no attributes.
 #[derive(Debug)]
 pub(super) struct AttributesTree {
@@ -28,6 +36,58 @@ pub(super) struct AttributesTree {
 impl AttributesTree {
     pub(super) fn new(tree: Option<Tree>) -> Self {
         Self { tree }
+    }
+
+    /// The volume has got a tree, or never had one.
+    pub(super) fn set_tree(&mut self, tree: Option<Tree>) {
+        self.tree = tree;
+    }
+
+    /// The tree, for changes.
+    pub(super) fn tree_mut(&mut self) -> Option<&mut Tree> {
+        self.tree.as_mut()
+    }
+
+    /// The records of attribute `name` of `file` as it stands on disk: their start blocks and contents.
+    pub(super) fn records(&self, file: Cnid, name: &[U16]) -> Result<Vec<(u32, Stored)>> {
+        let mut found = Vec::new();
+        let Some(tree) = &self.tree else { return Ok(found) };
+        let mut cursor = tree.seek(&key(file, name, 0))?;
+        while let Some(record) = cursor.next()? {
+            let Some((key, data)) = AttributeKey::split(record) else {
+                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+            };
+            if key.file != file || key.name != name {
+                break;
+            }
+            let stored = match AttributeRecord::parse(data) {
+                Some(AttributeRecord::Inline(_)) => Stored::Inline,
+                Some(AttributeRecord::Fork(fork)) => Stored::Fork(*fork),
+                Some(AttributeRecord::Extents(extents)) => Stored::Extents(*extents),
+                None => return Err(bad_record(file, &decode_attribute_name(name))),
+            };
+            found.push((key.start_block, stored));
+        }
+        Ok(found)
+    }
+
+    /// The names of all attributes of `file` as they stand on disk, those that macOS keeps for itself too.
+    pub(super) fn all_names(&self, file: Cnid) -> Result<Vec<Vec<U16>>> {
+        let mut names: Vec<Vec<U16>> = Vec::new();
+        let Some(tree) = &self.tree else { return Ok(names) };
+        let mut cursor = tree.seek(&key(file, &[], 0))?;
+        while let Some(record) = cursor.next()? {
+            let Some((key, _)) = AttributeKey::split(record) else {
+                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+            };
+            if key.file != file {
+                break;
+            }
+            if names.last().is_none_or(|last| last != key.name) {
+                names.push(key.name.to_vec());
+            }
+        }
+        Ok(names)
     }
 
     /// The names of all attributes of `file`, in the tree's order.
@@ -92,7 +152,7 @@ impl AttributesTree {
 }
 
 /// How `name` may stand on disk: as macOS writes it, or decomposed as Linux does.
-fn spellings(name: &str) -> Vec<Vec<U16>> {
+pub(super) fn spellings(name: &str) -> Vec<Vec<U16>> {
     let (mut given, mut decomposed) = (Vec::new(), Vec::new());
     let mut spellings = Vec::new();
     // A name that cannot be encoded cannot be on disk either.
@@ -122,7 +182,7 @@ fn bad_record(file: Cnid, name: &str) -> Error {
     Error::new(crate::Kind::Corrupt, "hfs+ attributes tree", message)
 }
 
-fn key(file: Cnid, name: &[U16], start_block: u32) -> Vec<u8> {
+pub(super) fn key(file: Cnid, name: &[U16], start_block: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(14 + 2 * name.len());
     AttributeKey { file, name, start_block }.put(&mut bytes);
     bytes

@@ -92,6 +92,11 @@ impl Catalog {
         Self { tree }
     }
 
+    /// The tree, for changes.
+    pub(super) fn tree_mut(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
     /// How names are ordered here.
     pub(super) fn name_order(&self) -> NameOrder {
         match self.tree.order() {
@@ -158,10 +163,15 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Calls `each` for the records of folder `id`, in order, until it breaks.
-    pub(super) fn children(&self, id: Cnid, mut each: impl FnMut(&[U16], Object) -> Result<ControlFlow<()>>) -> Result<()> {
-        let mut cursor = self.tree.seek(&key(id, &[]))?;
-        let mut threaded = false;
+    /// Calls `each` for the records of folder `id`, in order, those behind the name `after` if there is one, until it breaks.
+    pub(super) fn children(
+        &self,
+        id: Cnid,
+        after: Option<&[U16]>,
+        mut each: impl FnMut(&[U16], Object) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut cursor = self.tree.seek(&key(id, after.unwrap_or_default()))?;
+        let mut threaded = after.is_some();
         loop {
             let Some(record) = cursor.next()? else { break };
             let Some((key, data)) = CatalogKey::split(record) else {
@@ -169,6 +179,9 @@ impl Catalog {
             };
             if key.parent != id {
                 break;
+            }
+            if after.is_some_and(|after| self.name_order().compare(key.name, after).is_eq()) {
+                continue;
             }
             let object = match CatalogRecord::parse(data) {
                 Some(CatalogRecord::Thread(thread)) if key.name.is_empty() && thread.folder => {
@@ -199,7 +212,8 @@ impl Catalog {
     }
 }
 
-fn key(parent: Cnid, name: &[U16]) -> Vec<u8> {
+/// The key of an object's record; with an empty name that of the thread of `parent`.
+pub(super) fn key(parent: Cnid, name: &[U16]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 + 2 * name.len());
     CatalogKey { parent, name }.put(&mut bytes);
     bytes

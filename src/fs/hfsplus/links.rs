@@ -3,13 +3,16 @@
 use zerocopy::big_endian::U16;
 
 use super::catalog::{Catalog, Object};
-use super::layout::{Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, finder_flags, record_flags};
+use super::layout::{Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, JOURNAL_TYPE, finder_flags, record_flags};
 use crate::Result;
 
 /// The folder of files with several names; four U+0000 in front, which sort last.
 pub(super) const FILES_FOLDER: &str = "\0\0\0\0HFS+ Private Data";
 /// The folder of folders with several names.
 pub(super) const FOLDERS_FOLDER: &str = ".HFS+ Private Directory Data\r";
+
+/// The files that a journal lies in, and its info block: entries of the root.
+pub(super) const JOURNAL_NAMES: [&str; 2] = [".journal", ".journal_info_block"];
 
 /// A private folder of this volume.
 #[derive(Debug, Clone, Copy)]
@@ -19,11 +22,13 @@ struct Private {
 }
 
 /// How this volume's hard links are told and followed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Links {
     files: Option<Private>,
     folders: Option<Private>,
     root_created: u32,
+    /// The files of a journal that is there for one session only.
+    journal: Vec<Cnid>,
 }
 
 /// What a record is with regard to hard links.
@@ -49,17 +54,69 @@ impl Links {
                 _ => None,
             })
         };
-        Ok(Self { files: private(FILES_FOLDER)?, folders: private(FOLDERS_FOLDER)?, root_created })
+        Ok(Self { files: private(FILES_FOLDER)?, folders: private(FOLDERS_FOLDER)?, root_created, journal: Vec::new() })
     }
 
-    /// Whether `id` is one of the private folders.
+    /// Whether `id` is one of the private folders, or a file that is there for one session only.
     pub(super) fn is_private(&self, id: Cnid) -> bool {
-        self.private_folders().any(|private| private.id == id)
+        self.private_folders().any(|private| private.id == id) || self.is_journal_file(id)
     }
 
     /// How many entries of the root are hidden.
     pub(super) fn private_count(&self) -> u32 {
-        u32::from(self.files.is_some()) + u32::from(self.folders.is_some())
+        u32::from(self.files.is_some()) + u32::from(self.folders.is_some()) + self.journal_count()
+    }
+
+    /// How many files are there for one session only.
+    pub(super) fn journal_count(&self) -> u32 {
+        self.journal.len() as u32 // at most two
+    }
+
+    /// Whether `id` is a file that is there for one session only.
+    pub(super) fn is_journal_file(&self, id: Cnid) -> bool {
+        self.journal.contains(&id)
+    }
+
+    /// `id` is there for one session only.
+    pub(super) fn hide_journal_file(&mut self, id: Cnid) {
+        self.journal.push(id);
+    }
+
+    /// No file is there for one session only.
+    pub(super) fn show_journal_files(&mut self) {
+        self.journal.clear();
+    }
+
+    /// Hides the files of a journal that a session has left.
+    pub(super) fn hide_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
+        for name in JOURNAL_NAMES {
+            if let Some(Object::File(file)) = catalog.get(Cnid::ROOT, &units(name))?
+                && kind_of(&file) == JOURNAL_TYPE
+            {
+                self.hide_journal_file(Cnid(file.file_id.get()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder of files with several names, and the date by which their links are known.
+    pub(super) fn files_folder(&self) -> Option<(Cnid, u32)> {
+        self.files.map(|private| (private.id, private.created))
+    }
+
+    /// The date by which links in a new private folder are to be known.
+    pub(super) fn root_created(&self) -> u32 {
+        self.root_created
+    }
+
+    /// The private folder `id`, created at `created`, has been made.
+    pub(super) fn set_files_folder(&mut self, id: Cnid, created: u32) {
+        self.files = Some(Private { id, created });
+    }
+
+    /// Whether `file` is a name of a file with several, or of a folder with several.
+    pub(super) fn is_link(&self, file: &FileRaw) -> (bool, bool) {
+        (self.file_link(file).is_some(), self.folder_link(file).is_some())
     }
 
     /// Whether what lies in folder `parent` is a file that links lead to.

@@ -1,4 +1,4 @@
-//! HFS+ and HFSX volumes, read in place by any number of threads.
+//! HFS+ and HFSX volumes, read in place by any number of threads, built whole, and changed.
 //!
 //! [`HfsPlus::open`] reads the volume header (§1, §2), what waits in the journal (§14) and the headers of the trees;
 //! nodes are read and checked as they are needed. Sections of `docs/formats/hfsplus.md` are cited as §n throughout.
@@ -16,6 +16,7 @@ mod links;
 mod overflow;
 mod stat;
 pub(crate) mod unicode;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use crate::{Error, Kind, Result};
 pub(crate) use self::btree::read_node;
 pub use self::check::check;
 pub use self::header::{Found as Probed, probe};
+pub use self::write::{HfsPlusMut, WriteOptions};
 
 const LAYER: &str = "hfs+";
 /// The attribute that stands for the Finder's part of a record.
@@ -98,7 +100,10 @@ impl HfsPlus {
         let Some(Found { name, object: Object::Folder(root), .. }) = catalog.by_id(Cnid::ROOT)? else {
             return Err(Error::new(Kind::Corrupt, LAYER, "the catalog holds no root folder"));
         };
-        let links = Links::find(&catalog, root.dates.create.get())?;
+        let mut links = Links::find(&catalog, root.dates.create.get())?;
+        if journal::is_transient(&*space.device, &header) {
+            links.hide_journal_files(&catalog)?;
+        }
         let created = formatted_at(&header, root.dates.create.get());
         let (attributes, label) = (AttributesTree::new(attributes), decode_name(&name));
         Ok(Self { space, header, catalog, overflow, attributes, links, label, created, clean, problems })
@@ -149,6 +154,20 @@ impl HfsPlus {
         Ok(value.as_deref().and_then(CompressionHeaderRaw::parse).copied())
     }
 
+    /// Refuses a file whose contents cannot be told: compressed, or a hard link that leads nowhere.
+    fn check_readable(&self, node: NodeId) -> Result<()> {
+        let resolved = self.object(node)?;
+        resolved.file()?;
+        match self.compression(&resolved.object)? {
+            Some(compression) => {
+                let message =
+                    format!("contents are compressed (decmpfs type {}), which is not read", compression.compression_type);
+                Err(Error::unsupported(LAYER, message).named(format!("object {}", resolved.object.id())))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn fork_device(&self, fork: &ForkRaw, owner: &Owner, id: Cnid, kind: u8) -> Result<Arc<dyn BlockDevice>> {
         let device = self.space.fork(fork, owner, &mut |block| self.overflow.get(id, kind, block))?;
         Ok(Arc::new(device))
@@ -157,6 +176,34 @@ impl HfsPlus {
     fn resource_fork(&self, file: &FileRaw) -> Result<Arc<dyn BlockDevice>> {
         let id = Cnid(file.file_id.get());
         self.fork_device(&file.resource_fork, &Owner::Resource(id), id, fork_type::RESOURCE)
+    }
+
+    /// An entry of folder `dir` as it is listed; `None` for one that is not.
+    fn entry(&self, dir: Cnid, name: &[U16], object: Object) -> Result<Option<Entry>> {
+        if dir == Cnid::ROOT && self.links.is_private(object.id()) {
+            return Ok(None);
+        }
+        if matches!(object, Object::Folder(_)) {
+            self.check_thread(dir, &object)?;
+        }
+        let attributes = self.attributes_of(&self.follow(dir, object)?)?;
+        Ok(Some(Entry { name: decode_name(name), attributes }))
+    }
+
+    /// At most `most` entries of folder `dir` behind the name `after`, and the name to go on from if there may be more.
+    fn list_after(&self, dir: NodeId, after: Option<&[U16]>, most: usize) -> Result<(Vec<Entry>, Option<Vec<U16>>)> {
+        let missing = |_| Error::not_found(LAYER, format!("folder {}", dir.0));
+        let dir = u32::try_from(dir.0).map(Cnid).map_err(missing)?;
+        let (mut entries, mut last) = (Vec::new(), None);
+        self.catalog.children(dir, after, |name, object| {
+            entries.extend(self.entry(dir, name, object)?);
+            if entries.len() < most {
+                return Ok(ControlFlow::Continue(()));
+            }
+            last = Some(name.to_vec());
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok((entries, last))
     }
 
     /// Refuses a folder whose thread does not lead back to where it was found: following it could go round in circles.
@@ -302,15 +349,9 @@ impl FileSystem for HfsPlus {
     fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
         let missing = |_| Error::not_found(LAYER, format!("folder {}", dir.0));
         let dir = u32::try_from(dir.0).map(Cnid).map_err(missing)?;
-        self.catalog.children(dir, |name, object| {
-            if dir == Cnid::ROOT && self.links.is_private(object.id()) {
-                return Ok(ControlFlow::Continue(()));
-            }
-            if matches!(object, Object::Folder(_)) {
-                self.check_thread(dir, &object)?;
-            }
-            let attributes = self.attributes_of(&self.follow(dir, object)?)?;
-            each(Entry { name: decode_name(name), attributes })
+        self.catalog.children(dir, None, |name, object| match self.entry(dir, name, object)? {
+            Some(entry) => each(entry),
+            None => Ok(ControlFlow::Continue(())),
         })
     }
 
@@ -321,10 +362,7 @@ impl FileSystem for HfsPlus {
             return self.resource_fork(file);
         }
         let id = resolved.object.id();
-        if let Some(compression) = self.compression(&resolved.object)? {
-            let message = format!("contents are compressed (decmpfs type {}), which is not read", compression.compression_type);
-            return Err(Error::unsupported(LAYER, message).named(format!("object {id}")));
-        }
+        self.check_readable(node)?;
         self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)
     }
 

@@ -24,12 +24,39 @@ impl Overflow {
         Ok(Self { tree: Some(Tree::open(file, TreeKind::Extents)?) })
     }
 
+    /// The tree, for changes.
+    pub(super) fn tree_mut(&mut self) -> Option<&mut Tree> {
+        self.tree.as_mut()
+    }
+
+    /// All records of a fork: the block that each begins at, and its extents.
+    pub(super) fn all(&self, file: Cnid, fork_type: u8) -> Result<Vec<(u32, ExtentsRaw)>> {
+        let mut found = Vec::new();
+        let Some(tree) = &self.tree else { return Ok(found) };
+        let mut cursor = tree.seek(key(file, fork_type, 0).as_bytes())?;
+        while let Some(record) = cursor.next()? {
+            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else {
+                return Err(tree.corrupt(cursor.node_number(), "a record is cut short"));
+            };
+            if (record.key.file_id.get(), record.key.fork_type) != (file.0, fork_type) {
+                break;
+            }
+            found.push((record.key.start_block.get(), record.extents));
+        }
+        Ok(found)
+    }
+
     /// The extents of a fork from `start_block` on, if there is a record of them.
     pub(super) fn get(&self, file: Cnid, fork_type: u8, start_block: u32) -> Result<Option<ExtentsRaw>> {
         let Some(tree) = &self.tree else { return Ok(None) };
-        let key_length = EXTENTS_KEY_LENGTH.into();
-        let key = ExtentKeyRaw { key_length, fork_type, pad: 0, file_id: file.0.into(), start_block: start_block.into() };
+        let key = key(file, fork_type, start_block);
         let extents = |record: &[u8]| Some(ExtentRecordRaw::read_from_prefix(record).ok()?.0.extents);
         Ok(tree.get(key.as_bytes(), extents)?.flatten())
     }
+}
+
+/// The key of a record.
+pub(super) fn key(file: Cnid, fork_type: u8, start_block: u32) -> ExtentKeyRaw {
+    let key_length = EXTENTS_KEY_LENGTH.into();
+    ExtentKeyRaw { key_length, fork_type, pad: 0, file_id: file.0.into(), start_block: start_block.into() }
 }

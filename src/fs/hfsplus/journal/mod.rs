@@ -2,6 +2,7 @@
 
 mod replay;
 mod replayed;
+mod write;
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ const LAYER: &str = "hfs+ journal";
 
 /// A journal with a header that makes sense.
 #[derive(Debug)]
-struct Journal {
+pub(super) struct Journal {
     device: Arc<dyn BlockDevice>,
     /// Where it begins on the volume.
     at: u64,
@@ -34,6 +35,8 @@ struct Journal {
     start: u64,
     /// Where the free space begins, as far as the header knows.
     end: u64,
+    /// Of the last transaction, as far as the header knows.
+    sequence: u32,
 }
 
 /// What a journal has to add to its volume.
@@ -58,9 +61,19 @@ pub(super) fn pending(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> R
     Ok(Some(Pending { device, problem }))
 }
 
+/// What stands in the reserved part of the info block of a journal that is there for one session only.
+pub(super) const TRANSIENT: &[u8] = b"bandsaw: one session only";
+
+/// Whether the volume has its journal for one session only, which did not end as it should.
+pub(super) fn is_transient(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
+    let at = AllocBlock(header.raw.journal_info_block.get()).offset(header.block_size);
+    let info: Result<JournalInfoBlockRaw> = read_structure(device, at);
+    header.raw.journal_info_block != 0 && info.is_ok_and(|info| info.reserved.starts_with(TRANSIENT))
+}
+
 impl Journal {
     /// The journal of a volume, `None` if it was never used.
-    fn find(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<Self>> {
+    pub(super) fn find(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<Self>> {
         let info_block = AllocBlock(header.raw.journal_info_block.get());
         if info_block.0 == 0 || info_block.0 >= header.total_blocks {
             let message = format!("info block {info_block} expected among the volume's {} blocks", header.total_blocks);
@@ -103,6 +116,7 @@ impl Journal {
         if !ring.contains(&start) || !ring.contains(&end) {
             return Err(corrupt(format!("transactions from {start} to {end}, {ring:?} expected")));
         }
-        Ok(Self { device: device.clone(), at, size, order, header_size, list_size, start, end })
+        let sequence = order.u32(raw.sequence);
+        Ok(Self { device: device.clone(), at, size, order, header_size, list_size, start, end, sequence })
     }
 }

@@ -152,17 +152,17 @@ impl Journal {
     }
 
     /// Bytes for transactions.
-    fn ring_len(&self) -> u64 {
+    pub(super) fn ring_len(&self) -> u64 {
         self.size - u64::from(self.header_size)
     }
 
     /// The end of the ring is its beginning.
-    fn wrap(&self, at: u64) -> u64 {
+    pub(super) fn wrap(&self, at: u64) -> u64 {
         if at == self.size { self.header_size.into() } else { at }
     }
 
     /// The position `len` bytes after `at`, which is in the ring.
-    fn advance(&self, at: u64, len: u64) -> u64 {
+    pub(super) fn advance(&self, at: u64, len: u64) -> u64 {
         let within = (at - u64::from(self.header_size) + len) % self.ring_len();
         u64::from(self.header_size) + within
     }

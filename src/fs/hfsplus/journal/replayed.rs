@@ -50,6 +50,11 @@ impl Patches {
         }
     }
 
+    /// Each place with its length and where its bytes are, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.places.iter().map(|(&target, &(len, source))| (target, len, source))
+    }
+
     /// Where the byte at `offset` lies, and for how many bytes of `length` that goes on.
     fn locate(&self, offset: u64, length: u64) -> Range<u64> {
         if let Some((&start, &(len, source))) = self.places.range(..=offset).next_back()

@@ -118,6 +118,30 @@ impl JournalOrder {
         })
     }
 
+    /// A 16-bit field to be written.
+    pub(crate) fn put_u16(self, value: u16) -> [u8; 2] {
+        match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        }
+    }
+
+    /// A 32-bit field to be written.
+    pub(crate) fn put_u32(self, value: u32) -> [u8; 4] {
+        match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        }
+    }
+
+    /// A 64-bit field to be written.
+    pub(crate) fn put_u64(self, value: u64) -> [u8; 8] {
+        match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        }
+    }
+
     /// A 16-bit field.
     pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {

@@ -1,0 +1,134 @@
+//! Volumes as trees of files that change.
+
+use super::{FileKind, FileSystem, Fork, NodeId, Timestamp};
+use crate::Result;
+use crate::device::{BlockDevice, Leave, Memory};
+
+use std::sync::Arc;
+
+/// The write half of a volume, shared by any number of threads.
+///
+/// Each operation is done whole or not at all, also in the eyes of a crash; one that fails leaves the volume as it was.
+/// Operations are durable after [`sync`](Self::sync), and a crash before that undoes the last of them, in order, but for
+/// contents written in place. Names are as [`FileSystem`] has them. A full volume is
+/// [`Kind::Limit`](crate::Kind::Limit), a name that is taken [`Kind::Conflict`](crate::Kind::Conflict).
+pub trait FileSystemMut: FileSystem {
+    /// Makes an object called `name` in folder `dir`, where nothing of that name may be. A file is empty.
+    fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId>;
+
+    /// Gives a file one more name. [`Kind::Unsupported`](crate::Kind::Unsupported) for what the format allows no second
+    /// name.
+    fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
+
+    /// Moves the entry `from` to the folder and name `to`. What is there is replaced only if `existing` says so, in one
+    /// step: a file by a file, an empty folder by a folder.
+    fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()>;
+
+    /// Removes a name of a file, or an empty folder. A file without a name stays as long as it is open.
+    fn remove(&self, dir: NodeId, name: &str) -> Result<()>;
+
+    /// The contents of a file's fork, to be written within its length and made longer and shorter.
+    fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
+
+    /// Changes what is recorded of an object.
+    fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()>;
+
+    /// Sets an extended attribute to all of `value`. One of that name is replaced only if `existing` says so.
+    fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()>;
+
+    /// Removes an extended attribute; [`Kind::NotFound`](crate::Kind::NotFound) if there is none of that name.
+    fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()>;
+
+    /// Makes everything that returned before this call durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Makes everything durable and leaves the volume clean. It can be changed further, which makes it unclean again.
+    fn unmount(&self) -> Result<()>;
+}
+
+/// What to do about something that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays; the operation fails with [`Kind::Conflict`](crate::Kind::Conflict).
+    Keep,
+    /// It is replaced.
+    Replace,
+}
+
+/// An object to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewNode {
+    /// What it is.
+    pub kind: NewKind,
+    /// Permission bits, `0o7777`.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// BSD flags, as in [`Attributes`](super::Attributes).
+    pub flags: u32,
+    /// All its dates; `None` for the time of the operation.
+    pub created: Option<Timestamp>,
+}
+
+/// What an object to be made is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewKind {
+    /// An empty file.
+    File,
+    /// An empty folder.
+    Folder,
+    /// A symbolic link to this target.
+    Symlink(String),
+    /// A FIFO, socket or device node, with macOS's device number.
+    Special(FileKind, u32),
+}
+
+impl NewNode {
+    /// An object of this kind, owned by root, readable by all.
+    pub fn new(kind: NewKind) -> Self {
+        let mode = if matches!(kind, NewKind::Folder | NewKind::Symlink(_)) { 0o755 } else { 0o644 };
+        Self { kind, mode, uid: 0, gid: 0, flags: 0, created: None }
+    }
+}
+
+/// What of an object's attributes is to change; `None` leaves a part as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Permission bits, `0o7777`.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// All BSD flags.
+    pub flags: Option<u32>,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// When its contents changed.
+    pub modified: Option<Timestamp>,
+    /// When its attributes changed; without this, the time of the operation.
+    pub changed: Option<Timestamp>,
+    /// When it was last read.
+    pub accessed: Option<Timestamp>,
+    /// When it was last backed up.
+    pub backed_up: Option<Timestamp>,
+}
+
+/// Conveniences over [`FileSystemMut`].
+pub trait FileSystemMutExt: FileSystemMut {
+    /// Puts `bytes` in the place of all contents of a file's data fork.
+    fn write_all(&self, node: NodeId, bytes: &[u8]) -> Result<()> {
+        let file = self.open_mut(node, Fork::Data)?;
+        file.set_len(bytes.len() as u64, Leave::Any)?;
+        file.write_at(0, bytes)
+    }
+
+    /// Sets an extended attribute to `value`, whether or not there is one of that name.
+    fn set_xattr_bytes(&self, node: NodeId, name: &str, value: &[u8]) -> Result<()> {
+        self.set_xattr(node, name, &Memory::read_only(value), Existing::Replace)
+    }
+}
+
+impl<F: FileSystemMut + ?Sized> FileSystemMutExt for F {}

@@ -1,0 +1,59 @@
+//! Modes, owners, flags and dates of objects (§7.5, §10).
+
+use super::volume::Volume;
+use crate::Result;
+use crate::fs::hfsplus::catalog::Object;
+use crate::fs::hfsplus::layout::{finder_flags, mac_date};
+use crate::fs::{Change, NodeId, UF_HIDDEN};
+
+impl Volume {
+    pub(super) fn set_attributes(&mut self, node: NodeId, change: &Change) -> Result<()> {
+        self.change(|volume| {
+            let mut found = volume.find(node)?;
+            apply(&mut found.object, change);
+            if change.changed.is_none() {
+                found.object.dates_mut().attribute_mod = volume.date().into();
+            }
+            volume.put(found.parent, &found.name, &found.object)
+        })
+    }
+}
+
+fn apply(object: &mut Object, change: &Change) {
+    let dates = object.dates_mut();
+    let fields = [
+        (&mut dates.create, change.created),
+        (&mut dates.content_mod, change.modified),
+        (&mut dates.attribute_mod, change.changed),
+        (&mut dates.access, change.accessed),
+        (&mut dates.backup, change.backed_up),
+    ];
+    for (field, moment) in fields {
+        if let Some(moment) = moment {
+            *field = mac_date(moment).into();
+        }
+    }
+    let (bsd, finder, kind) = match object {
+        Object::Folder(folder) => (&mut folder.bsd, &mut folder.user_info.finder_flags, 0o040_000),
+        Object::File(file) => (&mut file.bsd, &mut file.user_info.finder_flags, 0o100_000),
+    };
+    if bsd.file_mode.get() == 0 && (change.mode.is_some() || change.uid.is_some() || change.gid.is_some()) {
+        // An object from a system without owners: from now on it has one.
+        bsd.file_mode = (kind | if kind == 0o040_000 { 0o755 } else { 0o644 }).into();
+    }
+    if let Some(mode) = change.mode {
+        bsd.file_mode = (bsd.file_mode.get() & 0o170_000 | mode & 0o7777).into();
+    }
+    if let Some(uid) = change.uid {
+        bsd.owner_id = uid.into();
+    }
+    if let Some(gid) = change.gid {
+        bsd.group_id = gid.into();
+    }
+    if let Some(flags) = change.flags {
+        let [_, admin_flags, _, owner_flags] = flags.to_be_bytes();
+        (bsd.admin_flags, bsd.owner_flags) = (admin_flags, owner_flags);
+        let hidden = if flags & UF_HIDDEN != 0 { finder_flags::INVISIBLE } else { 0 };
+        *finder = (finder.get() & !finder_flags::INVISIBLE | hidden).into();
+    }
+}

@@ -1,0 +1,361 @@
+//! Which blocks are free, and choosing among them (§5, §4.1).
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+
+use super::LAYER;
+use crate::device::BlockDevice;
+use crate::fs::hfsplus::extents::ForkDevice;
+use crate::fs::hfsplus::layout::{AllocBlock, Extent};
+use crate::{Error, Kind, Result};
+
+/// Bytes of the bitmap read at first when a free block is looked for, and at most.
+const PIECES: Range<usize> = 512..64 << 10;
+/// How many pieces one request is made up of at most, where no single one is large enough.
+const MOST_PIECES: usize = 64;
+
+/// The allocation file.
+#[derive(Debug)]
+pub(super) struct Bitmap {
+    file: ForkDevice,
+    /// Blocks of the volume.
+    total: u32,
+    /// Blocks freed since the last commit, start to end: a crash would bring back what lies in them.
+    held: BTreeMap<u32, u32>,
+    /// Those that the operation under way has freed.
+    freed: Vec<Extent>,
+}
+
+impl Bitmap {
+    /// The bitmap in `file` of a volume of `total` blocks.
+    pub(super) fn new(file: ForkDevice, total: u32) -> Result<Self> {
+        if file.len() * 8 < total.into() {
+            let message = format!("{} bytes are too few for the volume's {total} blocks", file.len());
+            return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));
+        }
+        Ok(Self { file, total, held: BTreeMap::new(), freed: Vec::new() })
+    }
+
+    /// The operation under way has succeeded.
+    pub(super) fn keep(&mut self) {
+        for extent in std::mem::take(&mut self.freed) {
+            self.hold(extent);
+        }
+    }
+
+    /// The operation under way has not been.
+    pub(super) fn undo(&mut self) {
+        self.freed.clear();
+    }
+
+    /// A commit has made it durable that blocks are free.
+    pub(super) fn release(&mut self) {
+        self.held.clear();
+    }
+
+    /// Whether a commit would let blocks be used that cannot be yet.
+    pub(super) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Takes `wanted` blocks: in one piece where there is one, the first from `near` on, else in few. Each piece is a
+    /// multiple of `grain` blocks. Pieces may be less than wanted together where the free space is in very many.
+    pub(super) fn allocate(&mut self, wanted: u32, grain: u32, near: u32) -> Result<Vec<Extent>> {
+        let near = if near < self.total { near } else { 0 };
+        let mut whole = None;
+        let mut largest: Vec<Extent> = Vec::new();
+        for range in [near..self.total, 0..near] {
+            self.free_runs(range, &mut |run| {
+                if run.count >= wanted {
+                    whole = Some(Extent { count: wanted, ..run });
+                    return ControlFlow::Break(());
+                }
+                keep_largest(&mut largest, Extent { count: run.count - run.count % grain, ..run });
+                ControlFlow::Continue(())
+            })?;
+            if whole.is_some() {
+                break;
+            }
+        }
+        let mut taken: Vec<Extent> = Vec::new();
+        let mut missing = wanted;
+        largest.sort_unstable_by_key(|extent| std::cmp::Reverse(extent.count));
+        for piece in whole.into_iter().chain(largest.into_iter().filter(|_| whole.is_none())) {
+            let count = piece.count.min(missing);
+            if count > 0 {
+                taken.push(Extent { count, ..piece });
+            }
+            missing -= count;
+        }
+        taken.sort_unstable_by_key(|extent| extent.start);
+        taken.iter().try_for_each(|extent| self.mark(*extent, true))?;
+        Ok(taken)
+    }
+
+    /// The last free run of `count` blocks, not taken.
+    pub(super) fn find_last(&self, count: u32) -> Result<Option<Extent>> {
+        let mut end = self.total;
+        let mut window = count.max(8 * PIECES.end as u32);
+        while end > 0 {
+            let start = end.saturating_sub(window);
+            let mut last = None;
+            self.free_runs(start..end, &mut |run| {
+                if run.count >= count {
+                    let first = run.start.0 + run.count - count;
+                    last = Some(Extent { start: AllocBlock(first), count });
+                }
+                ControlFlow::Continue(())
+            })?;
+            if last.is_some() || start == 0 {
+                return Ok(last);
+            }
+            // The next window overlaps, for a run may go on across its end.
+            (end, window) = ((start + count).min(end - 1), window.saturating_mul(2));
+        }
+        Ok(None)
+    }
+
+    /// Gives blocks back. They can be taken again after the next commit.
+    pub(super) fn free(&mut self, extent: Extent) -> Result<()> {
+        self.mark(extent, false)?;
+        self.freed.push(extent);
+        Ok(())
+    }
+
+    /// Sets or clears the bits of blocks, all of which must have been the other way.
+    fn mark(&self, extent: Extent, used: bool) -> Result<()> {
+        self.change(extent, used, true)
+    }
+
+    /// Sets or clears the bits of blocks. Where `strict`, all of them must have been the other way.
+    pub(super) fn change(&self, extent: Extent, used: bool, strict: bool) -> Result<()> {
+        let end = u32::try_from(extent.end()).ok().filter(|&end| end <= self.total);
+        let end = end.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, format!("block {} is not on the volume", extent.start)))?;
+        let mut at = extent.start.0;
+        let mut piece = vec![0; PIECES.end];
+        while at < end {
+            let first = at / 8;
+            let length = (end.div_ceil(8) - first).min(PIECES.end as u32);
+            let piece = &mut piece[..length as usize];
+            self.file.read_at(first.into(), piece)?;
+            for (byte, bits) in (first..).zip(piece.iter_mut()) {
+                let mask = bit_mask(at.max(8 * byte) - 8 * byte, end.min(8 * byte + 8) - 8 * byte);
+                let expected = if used { 0 } else { mask };
+                if strict && *bits & mask != expected {
+                    let message = format!(
+                        "a block from {} to {} is {} in the bitmap already; the volume needs repair",
+                        8 * byte,
+                        8 * byte + 7,
+                        if used { "used" } else { "free" }
+                    );
+                    return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));
+                }
+                *bits = if used { *bits | mask } else { *bits & !mask };
+            }
+            self.file.overwrite(first.into(), piece)?;
+            at = 8 * (first + length);
+        }
+        Ok(())
+    }
+
+    /// The runs of blocks in `range` that can be taken, until `each` breaks.
+    fn free_runs(&self, range: Range<u32>, each: &mut dyn FnMut(Extent) -> ControlFlow<()>) -> Result<()> {
+        let mut at = range.start;
+        let mut open: Option<u32> = None;
+        let mut size = PIECES.start;
+        let mut piece = Vec::new();
+        while at < range.end {
+            let first = at / 8;
+            let length = (range.end.div_ceil(8) - first).min(size as u32);
+            piece.resize(length as usize, 0);
+            self.file.read_at(first.into(), &mut piece)?;
+            let end = range.end.min(8 * (first + length));
+            while at < end {
+                let (used, until) = run_in(&piece, 8 * first, at, end);
+                match (used, open) {
+                    (false, None) => open = Some(at),
+                    (true, Some(start)) => {
+                        open = None;
+                        if self.give(start..at, each).is_break() {
+                            return Ok(());
+                        }
+                    }
+                    _ => {}
+                }
+                at = until;
+            }
+            size = (4 * size).min(PIECES.end);
+        }
+        if let Some(start) = open {
+            let _ = self.give(start..range.end, each);
+        }
+        Ok(())
+    }
+
+    /// The parts of a free run that are not held.
+    fn give(&self, run: Range<u32>, each: &mut dyn FnMut(Extent) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut blocked: Vec<Range<u32>> = Vec::new();
+        let before = self.held.range(..run.start).next_back().filter(|(_, end)| **end > run.start);
+        blocked.extend(before.into_iter().chain(self.held.range(run.clone())).map(|(start, end)| *start..*end));
+        let freed = self.freed.iter().map(|extent| extent.start.0..extent.start.0 + extent.count);
+        blocked.extend(freed.filter(|freed| freed.start < run.end && freed.end > run.start));
+        blocked.sort_unstable_by_key(|range| range.start);
+        let mut at = run.start;
+        for range in blocked.into_iter().chain([run.end..run.end]) {
+            if range.start > at {
+                each(Extent { start: AllocBlock(at), count: range.start - at })?;
+            }
+            at = at.max(range.end);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn hold(&mut self, extent: Extent) {
+        let (mut start, mut end) = (extent.start.0, extent.start.0 + extent.count);
+        if let Some((&before, &until)) = self.held.range(..=start).next_back()
+            && until >= start
+        {
+            (start, end) = (before, end.max(until));
+        }
+        while let Some((&next, &until)) = self.held.range(start..=end).next() {
+            self.held.remove(&next);
+            end = end.max(until);
+        }
+        self.held.insert(start, end);
+    }
+}
+
+/// Keeps the few largest of many runs.
+fn keep_largest(largest: &mut Vec<Extent>, run: Extent) {
+    if run.count == 0 {
+        return;
+    }
+    if largest.len() < MOST_PIECES {
+        largest.push(run);
+    } else if let Some(smallest) = largest.iter_mut().min_by_key(|extent| extent.count)
+        && smallest.count < run.count
+    {
+        *smallest = run;
+    }
+}
+
+/// The bits `from..to` of a byte, counted from the top.
+fn bit_mask(from: u32, to: u32) -> u8 {
+    let ones = |count: u32| !(0xFF_u16 >> count) as u8;
+    ones(to) & !ones(from)
+}
+
+/// Whether the block at `at` is used, and up to where (at most `end`) that goes on. `base` is the first block of `piece`.
+fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
+    let byte = |block: u32| piece[((block - base) / 8) as usize];
+    let used = byte(at) & (0x80 >> (at % 8)) != 0;
+    let (whole, flip) = if used { (0xFF, 0) } else { (0, 0xFF) };
+    let mut next = at;
+    while next < end {
+        if next % 8 == 0 && byte(next) == whole {
+            next += 8;
+            continue;
+        }
+        let same = ((byte(next) ^ flip) << (next % 8)).leading_ones().min(8 - next % 8);
+        next += same;
+        if next % 8 != 0 || same == 0 {
+            break;
+        }
+    }
+    (used, next.min(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::device::{BlockDeviceExt, Memory};
+    use crate::fs::hfsplus::extents::{Owner, Space};
+    use crate::fs::hfsplus::layout::ForkRaw;
+    use crate::testing::Random;
+
+    fn bitmap(bytes: Vec<u8>, total: u32) -> (Arc<Memory>, Bitmap) {
+        let blocks = (bytes.len() / 512) as u32;
+        let mut fork = ForkRaw { logical_size: (bytes.len() as u64).into(), total_blocks: blocks.into(), ..Default::default() };
+        fork.extents[0] = Extent { start: AllocBlock(0), count: blocks }.into();
+        let device = Arc::new(Memory::from(bytes));
+        let space = Space { device: device.clone(), block_size: 512, total_blocks: blocks };
+        let file = space.fork(&fork, &Owner::Special("bitmap"), &mut |_| Ok(None)).unwrap();
+        (device, Bitmap::new(file, total).unwrap())
+    }
+
+    fn extent(start: u32, count: u32) -> Extent {
+        Extent { start: AllocBlock(start), count }
+    }
+
+    #[test]
+    fn bits_are_those_of_a_model() {
+        for seed in 0..20 {
+            let mut random = Random::new(seed);
+            let total = random.within(1..4096) as u32;
+            let (device, mut bitmap) = bitmap(vec![0; 512], total);
+            let mut model = vec![false; total as usize];
+            let mut taken = Vec::new();
+            for _ in 0..200 {
+                if random.one_in(3) && !taken.is_empty() {
+                    let extent: Extent = taken.swap_remove(random.within(0..taken.len() as u64) as usize);
+                    bitmap.free(extent).unwrap();
+                    bitmap.keep();
+                    model[extent.start.0 as usize..extent.end() as usize].fill(false);
+                    if random.one_in(2) {
+                        bitmap.release();
+                    }
+                } else {
+                    let (wanted, near) = (random.within(1..100) as u32, random.within(0..4096) as u32);
+                    let held = bitmap.held.clone();
+                    for extent in bitmap.allocate(wanted, 1, near).unwrap() {
+                        let range = extent.start.0..extent.end() as u32;
+                        assert!(held.iter().all(|(&start, &end)| end <= range.start || start >= range.end), "{extent:?}");
+                        assert!(model[range.start as usize..range.end as usize].iter().all(|used| !used));
+                        model[range.start as usize..range.end as usize].fill(true);
+                        taken.push(extent);
+                    }
+                }
+                let bytes = device.read_vec(0, 512).unwrap();
+                let bit = |block: usize| bytes[block / 8] & (0x80 >> (block % 8)) != 0;
+                assert!((0..4096).all(|block| bit(block) == model.get(block).copied().unwrap_or(false)), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_piece_is_preferred_and_many_are_better_than_none() {
+        let (_, mut bitmap) = bitmap(vec![0; 512], 100);
+        for start in [0, 10, 40, 60, 90] {
+            bitmap.change(extent(start, 1), true, true).unwrap();
+        }
+        assert_eq!(bitmap.allocate(20, 1, 5).unwrap(), [extent(11, 20)]);
+        assert_eq!(bitmap.allocate(30, 1, 5).unwrap(), [extent(41, 1), extent(61, 29)], "no run is of 30");
+    }
+
+    #[test]
+    fn blocks_just_freed_are_left_alone_until_the_commit() {
+        let (_, mut bitmap) = bitmap(vec![0; 512], 64);
+        assert_eq!(bitmap.allocate(64, 1, 0).unwrap(), [extent(0, 64)]);
+        bitmap.free(extent(8, 16)).unwrap();
+        assert!(bitmap.allocate(1, 1, 0).unwrap().is_empty());
+        bitmap.keep();
+        assert!(bitmap.allocate(1, 1, 0).unwrap().is_empty() && bitmap.holds_any());
+        bitmap.release();
+        assert_eq!(bitmap.allocate(17, 4, 0).unwrap(), [extent(8, 16)]);
+        let error = bitmap.free(extent(63, 2)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        bitmap.free(extent(5, 1)).unwrap();
+        assert!(bitmap.free(extent(4, 2)).unwrap_err().to_string().contains("free in the bitmap already"));
+    }
+
+    #[test]
+    fn the_last_run_is_found_across_windows() {
+        let (_, bitmap) = bitmap(vec![0; 1 << 20], 8 << 20);
+        bitmap.change(extent(2_000_000, 6_000_000), true, true).unwrap();
+        assert_eq!(bitmap.find_last(1000).unwrap(), Some(extent((8 << 20) - 1000, 1000)));
+        assert_eq!(bitmap.find_last(400_000).unwrap(), Some(extent(1_600_000, 400_000)));
+        assert_eq!(bitmap.find_last(2_000_001).unwrap(), None);
+    }
+}

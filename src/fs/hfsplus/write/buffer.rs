@@ -1,0 +1,236 @@
+//! Changes of metadata that the volume does not have yet, laid over it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::Result;
+use crate::device::{BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+
+const LAYER: &str = "hfs+ buffer";
+/// Blocks larger than this are buffered in parts.
+const MOST: u32 = 4096;
+/// Neighbouring pages are written together, up to so many bytes: what a node has at most.
+const RUN: usize = 32 << 10;
+
+/// A volume and what has been written to its metadata since the last commit.
+///
+/// Writes belong to the operation under way until [`keep`](Self::keep) or [`undo`](Self::undo); what is kept waits for
+/// [`runs`](Self::runs) to be written to the volume and [`forget`](Self::forget).
+#[derive(Debug)]
+pub(super) struct Buffer {
+    device: Arc<dyn BlockDevice>,
+    /// Bytes of a page: a block or a part of one, so that a page belongs to one file as a whole.
+    page: u64,
+    pages: RwLock<Pages>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    current: BTreeMap<u64, Box<[u8]>>,
+    waiting: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// Bytes to be written together, and where.
+pub(super) type Run = (u64, Vec<u8>);
+
+impl Buffer {
+    /// Over the volume on `device`, whose blocks are `block_size` bytes.
+    pub(super) fn new(device: Arc<dyn BlockDevice>, block_size: u32) -> Self {
+        Self { device, page: block_size.min(MOST).into(), pages: RwLock::default() }
+    }
+
+    /// Bytes of a page.
+    pub(super) fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// Bytes that the operation under way has written.
+    pub(super) fn current_len(&self) -> u64 {
+        self.pages().current.len() as u64 * self.page
+    }
+
+    /// What was written since the last call is to reach the volume.
+    pub(super) fn keep(&self) {
+        let mut pages = self.pages_mut();
+        let current = std::mem::take(&mut pages.current);
+        pages.waiting.extend(current);
+    }
+
+    /// What was written since the last [`keep`](Self::keep) never was.
+    pub(super) fn undo(&self) {
+        self.pages_mut().current.clear();
+    }
+
+    /// Bytes that would wait if what was written is kept.
+    pub(super) fn len_if_kept(&self) -> u64 {
+        let pages = self.pages();
+        let new = pages.current.keys().filter(|index| !pages.waiting.contains_key(index)).count();
+        (pages.waiting.len() + new) as u64 * self.page
+    }
+
+    /// All that waits, in the order of the volume.
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (&index, page) in &self.pages().waiting {
+            let offset = index * self.page;
+            match runs.last_mut() {
+                Some((start, bytes)) if *start + bytes.len() as u64 == offset && bytes.len() + page.len() <= RUN => {
+                    bytes.extend_from_slice(page);
+                }
+                _ => runs.push((offset, page.to_vec())),
+            }
+        }
+        runs
+    }
+
+    /// What waited is on the volume.
+    pub(super) fn forget(&self) {
+        self.pages_mut().waiting.clear();
+    }
+
+    fn pages(&self) -> RwLockReadGuard<'_, Pages> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pages_mut(&self) -> RwLockWriteGuard<'_, Pages> {
+        self.pages.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pages that a range of bytes touches.
+    fn touched(&self, offset: u64, length: u64) -> Range<u64> {
+        offset / self.page..(offset + length).div_ceil(self.page)
+    }
+}
+
+impl Pages {
+    fn get(&self, index: u64) -> Option<&[u8]> {
+        self.current.get(&index).or_else(|| self.waiting.get(&index)).map(|page| &**page)
+    }
+
+    fn any(&self, range: &Range<u64>) -> bool {
+        let in_map = |map: &BTreeMap<u64, Box<[u8]>>| map.range(range.clone()).next().is_some();
+        in_map(&self.current) || in_map(&self.waiting)
+    }
+}
+
+impl BlockDevice for Buffer {
+    fn info(&self) -> Info {
+        self.device.info()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        let touched = self.touched(offset, buf.len() as u64);
+        let pages = self.pages();
+        if !pages.any(&touched) {
+            drop(pages);
+            return self.device.read_at(offset, buf);
+        }
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let within = at % self.page;
+            let length = rest.len().min((self.page - within) as usize);
+            let (now, later) = rest.split_at_mut(length);
+            match pages.get(at / self.page) {
+                Some(page) => now.copy_from_slice(&page[within as usize..within as usize + length]),
+                None => self.device.read_at(at, now)?,
+            }
+            (at, rest) = (at + length as u64, later);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        let mut pages = self.pages_mut();
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let (index, within) = (at / self.page, (at % self.page) as usize);
+            let (now, later) = rest.split_at(rest.len().min(self.page as usize - within));
+            if now.len() as u64 == self.page {
+                pages.current.insert(index, now.into());
+            } else {
+                if !pages.current.contains_key(&index) {
+                    let mut page = vec![0; self.page as usize].into_boxed_slice();
+                    match pages.waiting.get(&index) {
+                        Some(waiting) => page.copy_from_slice(waiting),
+                        None => self.device.read_at(index * self.page, &mut page)?,
+                    }
+                    pages.current.insert(index, page);
+                }
+                if let Some(page) = pages.current.get_mut(&index) {
+                    page[within..within + now.len()].copy_from_slice(now);
+                }
+            }
+            (at, rest) = (at + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Metadata is written, never discarded.
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+        Err(crate::Error::unsupported(LAYER, "metadata is not discarded"))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        match self.pages().any(&self.touched(range.start, range.end - range.start)) {
+            true => Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start }),
+            false => self.device.extent_at(range),
+        }
+    }
+
+    /// Durable is what was committed; that is for the volume to do.
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(crate::Error::unsupported(LAYER, "a volume has a fixed length"))
+    }
+
+    /// What lies below may change its place.
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDeviceExt, Memory};
+
+    #[test]
+    fn writes_wait_until_they_are_kept_and_written() {
+        let below = Arc::new(Memory::from(vec![1; 8192]));
+        let buffer = Buffer::new(below.clone(), 512);
+        buffer.write_at(500, &[2; 600]).unwrap();
+        assert_eq!(buffer.read_vec(499, 602).unwrap(), [vec![1], vec![2; 600], vec![1]].concat());
+        assert_eq!(buffer.len_if_kept(), 3 * 512);
+        buffer.undo();
+        assert_eq!(buffer.read_vec(0, 8192).unwrap(), vec![1; 8192]);
+
+        buffer.write_at(510, &[3; 4]).unwrap();
+        buffer.keep();
+        buffer.write_at(511, &[4; 2]).unwrap();
+        assert_eq!(buffer.read_vec(509, 6).unwrap(), [1, 3, 4, 4, 3, 1]);
+        buffer.undo();
+        assert_eq!(buffer.read_vec(509, 6).unwrap(), [1, 3, 3, 3, 3, 1]);
+        buffer.write_at(4096, &[5; 1]).unwrap();
+        assert_eq!((buffer.current_len(), buffer.len_if_kept()), (512, 3 * 512));
+        buffer.keep();
+        assert_eq!(below.read_vec(0, 8192).unwrap(), vec![1; 8192], "nothing has reached the volume");
+        for (offset, bytes) in buffer.runs() {
+            below.write_at(offset, &bytes).unwrap();
+        }
+        assert_eq!(
+            buffer.runs().iter().map(|(offset, bytes)| (*offset, bytes.len())).collect::<Vec<_>>(),
+            [(0, 1024), (4096, 512)]
+        );
+        buffer.forget();
+        assert_eq!(buffer.read_vec(509, 6).unwrap(), [1, 3, 3, 3, 3, 1]);
+        assert!(buffer.runs().is_empty());
+    }
+}

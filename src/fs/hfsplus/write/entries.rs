@@ -1,0 +1,235 @@
+//! Entries of folders: made and removed.
+
+use zerocopy::big_endian::U16;
+
+use super::LAYER;
+use super::forks::{MOST_BLOCKS, MOST_PIECES};
+use super::volume::Volume;
+use crate::fs::hfsplus::catalog::{Found, Object};
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, fork_type, record_flags};
+use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER};
+use crate::fs::hfsplus::unicode::{decode_name, encode_name, encode_verbatim};
+use crate::fs::{NewKind, NewNode, NodeId};
+use crate::{Error, Kind, Result};
+
+/// The longest target of a symbolic link that macOS follows.
+const MAX_LINK_TARGET: usize = 1023;
+/// What begins the name of a file in the private folder that has no other name but is still open.
+const ORPHAN: &str = "temp";
+
+/// Tells whether a file is open.
+pub(super) type IsOpen<'a> = &'a dyn Fn(Cnid) -> bool;
+
+impl Volume {
+    pub(super) fn create(&mut self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
+        if let NewKind::Symlink(target) = &new.kind
+            && !(1..=MAX_LINK_TARGET).contains(&target.len())
+        {
+            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} possible", target.len());
+            return Err(Error::new(Kind::Limit, LAYER, message).named(name));
+        }
+        self.change(|volume| {
+            let parent = volume.folder(dir)?.object.id();
+            let units = volume.new_name(parent, name)?;
+            let id = volume.next_id()?;
+            let mut object = volume.new_record(id, new);
+            if let (NewKind::Symlink(target), Object::File(file)) = (&new.kind, &mut object) {
+                let mut fork = volume.fork_map(&file.data_fork, id, fork_type::DATA)?;
+                volume.resize_fork(&mut fork, target.len() as u64, true)?;
+                volume.store_fork(&mut fork, &file.data_fork)?;
+                volume.write_fork(&fork, target.as_bytes())?;
+                file.data_fork = fork.raw;
+            }
+            volume.enter(parent, &units, &object)?;
+            Ok(NodeId(id.0.into()))
+        })
+    }
+
+    /// Removes the name of a file, or an empty folder.
+    pub(super) fn remove(&mut self, dir: NodeId, name: &str, is_open: IsOpen<'_>) -> Result<()> {
+        let orphans = self.change(|volume| {
+            let parent = volume.folder(dir)?.object.id();
+            let (units, object) = volume.entry(parent, name)?;
+            volume.unname(parent, &units, object, is_open)
+        })?;
+        self.reap(orphans, is_open)
+    }
+
+    /// Removes an entry. What cannot go at once, because it is open or too large for one operation, is without a name
+    /// afterwards, and returned.
+    pub(super) fn unname(&mut self, parent: Cnid, name: &[U16], object: Object, is_open: IsOpen<'_>) -> Result<Option<Cnid>> {
+        let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(decode_name(name)));
+        let file = match &object {
+            Object::Folder(folder) if folder.valence.get() != 0 => {
+                return refused(Kind::Conflict, "is a folder that is not empty");
+            }
+            Object::Folder(_) => {
+                self.drop_attributes(object.id())?;
+                self.leave(parent, name, &object)?;
+                return Ok(None);
+            }
+            Object::File(file) => *file,
+        };
+        match self.read.links.is_link(&file) {
+            (_, true) => refused(Kind::Unsupported, "is one of several names of a folder, which are not changed"),
+            (true, _) => self.unlink(parent, name, &file, is_open),
+            _ => self.discard(parent, name, file, is_open),
+        }
+    }
+
+    /// Removes a file proper, whatever it is called.
+    pub(super) fn discard(&mut self, parent: Cnid, name: &[U16], mut file: FileRaw, is_open: IsOpen<'_>) -> Result<Option<Cnid>> {
+        let id = Cnid(file.file_id.get());
+        if is_open(id) || self.is_large(&file)? {
+            // Nobody links to it any more.
+            file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
+            file.first_link = 0.into();
+            let private = self.private_folder()?;
+            let mut units = Vec::new();
+            encode_name(&format!("{ORPHAN}{id}"), &mut units)?;
+            self.transfer((parent, name), (private, &units), &Object::File(file))?;
+            self.orphans.push(id);
+            return Ok(Some(id));
+        }
+        self.drop_forks(&file)?;
+        self.drop_attributes(id)?;
+        self.leave(parent, name, &Object::File(file))?;
+        Ok(None)
+    }
+
+    /// Whether a file's blocks are too many for one operation.
+    fn is_large(&self, file: &FileRaw) -> Result<bool> {
+        let id = Cnid(file.file_id.get());
+        let blocks = u64::from(file.data_fork.total_blocks.get()) + u64::from(file.resource_fork.total_blocks.get());
+        let pieces = self.fork_map(&file.data_fork, id, fork_type::DATA)?.extents.len()
+            + self.fork_map(&file.resource_fork, id, fork_type::RESOURCE)?.extents.len();
+        Ok(blocks > MOST_BLOCKS.into() || pieces > MOST_PIECES)
+    }
+
+    /// Removes files without a name for good unless they are open.
+    pub(super) fn reap(&mut self, orphans: impl IntoIterator<Item = Cnid>, is_open: IsOpen<'_>) -> Result<()> {
+        for id in orphans {
+            if is_open(id) {
+                continue;
+            }
+            while self.step_reap(id)? {}
+            self.orphans.retain(|orphan| *orphan != id);
+        }
+        Ok(())
+    }
+
+    /// One operation towards the end of a file without a name; whether there is more to do.
+    fn step_reap(&mut self, id: Cnid) -> Result<bool> {
+        self.make_room()?;
+        self.step(&mut |volume| {
+            let Some(Found { parent, name, object: Object::File(mut file) }) = volume.read.catalog.by_id(id)? else {
+                return Ok(false);
+            };
+            if !volume.is_large(&file)? {
+                volume.drop_forks(&file)?;
+                volume.drop_attributes(id)?;
+                volume.leave(parent, &name, &Object::File(file))?;
+                return Ok(false);
+            }
+            for kind in [fork_type::DATA, fork_type::RESOURCE] {
+                let raw = if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork };
+                let (before, mut fork) = (*raw, volume.fork_map(raw, id, kind)?);
+                if before.total_blocks.get() == 0 {
+                    continue;
+                }
+                volume.resize_fork(&mut fork, 0, false)?;
+                volume.store_fork(&mut fork, &before)?;
+                *raw = fork.raw;
+                break;
+            }
+            volume.put(parent, &name, &Object::File(file))?;
+            Ok(true)
+        })
+    }
+
+    /// Removes what a session that did not end has left without a name.
+    pub(super) fn reap_left(&mut self) -> Result<()> {
+        let Some((private, _)) = self.read.links.files_folder() else { return Ok(()) };
+        let mut left = Vec::new();
+        self.read.catalog.children(private, None, |name, object| {
+            if decode_name(name).starts_with(ORPHAN) && matches!(object, Object::File(_)) && !self.orphans.contains(&object.id())
+            {
+                left.push(object.id());
+            }
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        self.reap(left, &|_| false)
+    }
+
+    /// The name of a new entry, as it is going to stand on disk.
+    pub(super) fn new_name(&self, parent: Cnid, name: &str) -> Result<Vec<U16>> {
+        let mut units = Vec::new();
+        encode_name(name, &mut units)?;
+        let order = self.read.catalog.name_order();
+        if order.compare(&units, &[]).is_eq() {
+            return Err(Error::new(Kind::Invalid, LAYER, "its name is only of characters that the volume ignores").named(name));
+        }
+        let reserved = [FILES_FOLDER, FOLDERS_FOLDER].map(|name| name.encode_utf16().map(U16::new).collect::<Vec<_>>());
+        if parent == Cnid::ROOT && reserved.iter().any(|reserved| order.compare(reserved, &units).is_eq()) {
+            return Err(Error::new(Kind::Invalid, LAYER, "the volume needs this name of its root folder for itself").named(name));
+        }
+        match self.try_entry(parent, name)? {
+            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "exists already").named(name)),
+            None => Ok(units),
+        }
+    }
+
+    /// An entry that must be there: its name as it stands on disk, and its record.
+    pub(super) fn entry(&self, parent: Cnid, name: &str) -> Result<(Vec<U16>, Object)> {
+        let hidden = |object: &Object| parent == Cnid::ROOT && self.read.links.is_private(object.id());
+        match self.try_entry(parent, name)? {
+            Some((units, object)) if !hidden(&object) => Ok((units, object)),
+            _ => Err(Error::not_found(LAYER, name)),
+        }
+    }
+
+    /// An entry, by any spelling that may stand on disk.
+    pub(super) fn try_entry(&self, parent: Cnid, name: &str) -> Result<Option<(Vec<U16>, Object)>> {
+        let mut units = Vec::new();
+        encode_name(name, &mut units)?;
+        if let Some(object) = self.read.catalog.get(parent, &units)? {
+            return Ok(Some((units, object)));
+        }
+        if name.is_ascii() {
+            return Ok(None);
+        }
+        units.clear();
+        encode_verbatim(name, &mut units);
+        Ok(self.read.catalog.get(parent, &units)?.map(|object| (units, object)))
+    }
+
+    /// Whether a folder is another one or lies in it.
+    pub(super) fn is_within(&self, mut id: Cnid, folder: Cnid) -> Result<bool> {
+        // No path is longer than there are folders.
+        for _ in 0..=self.read.header.raw.folder_count.get() {
+            if id == folder {
+                return Ok(true);
+            }
+            match self.read.catalog.by_id(id)? {
+                Some(found) if found.parent != Cnid::ROOT_PARENT => id = found.parent,
+                _ => return Ok(false),
+            }
+        }
+        Err(Error::new(Kind::Corrupt, LAYER, format!("folder {id} is in itself; the volume needs repair")))
+    }
+
+    /// Writes all of a small fork.
+    pub(super) fn write_fork(&self, fork: &super::forks::ForkMap, bytes: &[u8]) -> Result<()> {
+        let space = crate::fs::hfsplus::extents::Space { device: self.device.clone(), ..self.read.space.clone() };
+        space.device_over(&fork.extents, bytes.len() as u64).overwrite(0, bytes)
+    }
+
+    /// Refuses to move what has names of folders below it: macOS marks all folders on the way there.
+    pub(super) fn check_movable(object: &Object, name: &[U16]) -> Result<()> {
+        if object.has(record_flags::HAS_CHILD_LINK) {
+            let message = "holds folders that have several names, and is not moved";
+            return Err(Error::unsupported(LAYER, message).named(decode_name(name)));
+        }
+        Ok(())
+    }
+}

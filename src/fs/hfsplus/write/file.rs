@@ -1,0 +1,306 @@
+//! The contents of a file as a device: read and written in place, longer and shorter.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use super::volume::Volume;
+use super::{LAYER, Shared};
+use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use crate::fs::hfsplus::catalog::{Found, Object};
+use crate::fs::hfsplus::extents::{ForkDevice, Space};
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type};
+use crate::fs::hfsplus::{RESOURCE_FORK, stat};
+use crate::fs::{Existing, FileKind, Fork, NodeId, UF_COMPRESSED};
+use crate::{Error, Kind, Result};
+
+/// Bytes of a resource fork copied in one go.
+const PIECE: u64 = 1 << 20;
+
+/// A fork that is open, shared by all that have it open.
+#[derive(Debug)]
+pub(super) struct OpenFork {
+    shared: Arc<Shared>,
+    id: Cnid,
+    kind: u8,
+    /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
+    file: RwLock<ForkDevice>,
+    /// The date of its contents that the catalog has, or will have when `stale` is dealt with.
+    modified: AtomicU32,
+    /// The date has to be written yet.
+    stale: AtomicBool,
+    /// Contents that are compressed are described by an attribute, and not written here.
+    compressed: bool,
+}
+
+/// The same, read-only.
+#[derive(Debug)]
+pub(super) struct ReadOnly(pub(super) Arc<OpenFork>);
+
+impl OpenFork {
+    /// The open fork of a file; opened if it is not yet.
+    pub(super) fn open(shared: &Arc<Shared>, node: NodeId, fork: Fork) -> Result<Arc<Self>> {
+        let volume = shared.read();
+        let found = volume.find(node)?;
+        let Object::File(file) = &found.object else {
+            return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").named(format!("object {}", node.0)));
+        };
+        if fork == Fork::Data && stat::file_kind(file) == FileKind::File {
+            // Refuses what cannot be read: compressed contents, links that lead nowhere.
+            volume.read.check_readable(node)?;
+        }
+        let kind = if fork == Fork::Data { fork_type::DATA } else { fork_type::RESOURCE };
+        let id = found.object.id();
+        let mut forks = shared.open_forks();
+        if let Some(open) = forks.get(&(id, kind)).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let device = device(&volume, file, kind)?;
+        let compressed = u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0;
+        let open = Arc::new(Self {
+            shared: shared.clone(),
+            id,
+            kind,
+            file: RwLock::new(device),
+            modified: AtomicU32::new(file.dates.content_mod.get()),
+            stale: AtomicBool::new(false),
+            compressed,
+        });
+        forks.insert((id, kind), Arc::downgrade(&open));
+        Ok(open)
+    }
+
+    /// Refuses contents that cannot be written.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.compressed && self.kind == fork_type::DATA {
+            return Err(
+                Error::unsupported(LAYER, "contents are compressed, and not written").named(format!("object {}", self.id))
+            );
+        }
+        Ok(())
+    }
+
+    fn file(&self) -> RwLockReadGuard<'_, ForkDevice> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One step towards `len` bytes; whether there is more to do.
+    fn resize_step(&self, volume: &mut Volume, len: u64, zeros: bool) -> Result<bool> {
+        // Nobody reads or writes what is going to be cut off.
+        let mut open = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        let (done, device, date) = volume.change(|volume| {
+            let (found, mut file) = file_of(volume, self.id)?;
+            let raw = *fork_of(&mut file, self.kind);
+            let mut fork = volume.fork_map(&raw, self.id, self.kind)?;
+            let done = volume.resize_fork(&mut fork, len, zeros)?;
+            volume.store_fork(&mut fork, &raw)?;
+            *fork_of(&mut file, self.kind) = fork.raw;
+            let date = volume.date();
+            (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
+            volume.put(found.parent, &found.name, &Object::File(file))?;
+            let space = Space { device: volume.device.clone(), ..volume.read.space.clone() };
+            Ok((done, space.device_over(&fork.extents, fork.raw.logical_size.get()), date))
+        })?;
+        *open = device;
+        self.modified.store(date, Ordering::Relaxed);
+        Ok(!done)
+    }
+
+    /// The contents have changed without a change of the catalog. Dates have whole seconds: most writes change nothing.
+    fn touch(&self) {
+        let now = self.shared.read().date();
+        if self.modified.swap(now, Ordering::Relaxed) != now {
+            self.stale.store(true, Ordering::Release);
+        }
+    }
+
+    /// Writes the date that is due.
+    fn note_date(&self, volume: &mut Volume) -> Result<()> {
+        if !self.stale.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let date = self.modified.load(Ordering::Relaxed);
+        volume.change(|volume| {
+            let Ok((found, mut file)) = file_of(volume, self.id) else { return Ok(()) };
+            (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
+            volume.put(found.parent, &found.name, &Object::File(file))
+        })
+    }
+}
+
+impl Drop for OpenFork {
+    fn drop(&mut self) {
+        let mut volume = self.shared.write();
+        // Best effort: nobody is left to tell. The next session removes what has no name.
+        let _ = self.note_date(&mut volume);
+        let mut forks = self.shared.open_forks();
+        if forks.get(&(self.id, self.kind)).is_some_and(|fork| fork.strong_count() == 0) {
+            forks.remove(&(self.id, self.kind));
+        }
+        drop(forks);
+        if volume.orphans.contains(&self.id) {
+            let shared = &self.shared;
+            let _ = volume.reap([self.id], &|id| shared.is_open(id));
+        }
+    }
+}
+
+/// Writes the dates that are due of all open files.
+pub(super) fn note_dates(shared: &Arc<Shared>) -> Result<()> {
+    let open: Vec<_> = shared.open_forks().values().filter_map(Weak::upgrade).collect();
+    let mut volume = shared.write();
+    let noted = open.iter().try_for_each(|fork| fork.note_date(&mut volume));
+    // Whoever is closed with the last of these wants the volume for itself.
+    drop(volume);
+    noted
+}
+
+/// Puts the contents of `value` in the place of a resource fork.
+pub(super) fn set_resource_fork(shared: &Arc<Shared>, node: NodeId, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+    let fork = OpenFork::open(shared, node, Fork::Resource)?;
+    if fork.info().len > 0 && existing == Existing::Keep {
+        return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(RESOURCE_FORK));
+    }
+    let len = value.info().len;
+    fork.set_len(0, Leave::Zeros)?;
+    fork.set_len(len, Leave::Any)?;
+    let mut at = 0;
+    while at < len {
+        let piece = value.read_vec(at, PIECE.min(len - at) as usize)?;
+        fork.write_at(at, &piece)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Makes a resource fork empty, which must not be so already.
+pub(super) fn remove_resource_fork(shared: &Arc<Shared>, node: NodeId) -> Result<()> {
+    let fork = OpenFork::open(shared, node, Fork::Resource)?;
+    match fork.info().len {
+        0 => Err(Error::not_found(LAYER, RESOURCE_FORK)),
+        _ => fork.set_len(0, Leave::Zeros),
+    }
+}
+
+fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
+    let raw = if kind == fork_type::DATA { &file.data_fork } else { &file.resource_fork };
+    let fork = volume.fork_map(raw, Cnid(file.file_id.get()), kind)?;
+    let capacity = u64::from(raw.total_blocks.get()) * u64::from(volume.read.header.block_size);
+    if raw.logical_size.get() > capacity {
+        let message = format!("{} bytes in blocks that hold {capacity}", raw.logical_size);
+        return Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("file {}", file.file_id)));
+    }
+    let space = Space { device: volume.device.clone(), ..volume.read.space.clone() };
+    Ok(space.device_over(&fork.extents, raw.logical_size.get()))
+}
+
+fn fork_of(file: &mut FileRaw, kind: u8) -> &mut ForkRaw {
+    if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork }
+}
+
+fn file_of(volume: &Volume, id: Cnid) -> Result<(Found, FileRaw)> {
+    let found = volume.find(NodeId(id.0.into()))?;
+    match found.object {
+        Object::File(file) => Ok((found, file)),
+        Object::Folder(_) => Err(Error::not_found(LAYER, format!("file {id}"))),
+    }
+}
+
+impl BlockDevice for OpenFork {
+    fn info(&self) -> Info {
+        Info { access: Access::ReadWrite, ..self.file().info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file().read_at(offset, buf)
+    }
+
+    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be longer.
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.file().overwrite(offset, buf)?;
+        self.touch();
+        Ok(())
+    }
+
+    /// A file of HFS+ has no holes: what must be zero is made so, and its blocks stay.
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        {
+            let file = self.file();
+            file.info().check_range(LAYER, &range)?;
+            if leave == Leave::Zeros {
+                file.zero(range)?;
+            }
+        }
+        self.touch();
+        Ok(())
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.file().extent_at(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut volume = self.shared.write();
+        self.note_date(&mut volume)?;
+        volume.commit()
+    }
+
+    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+        let mut volume = self.shared.write();
+        let old = self.file().len();
+        if len == old {
+            return Ok(());
+        }
+        loop {
+            match self.resize_step(&mut volume, len, leave == Leave::Zeros) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    // A file that could not grow is what it was.
+                    while self.file().len() > old && self.resize_step(&mut volume, old, false)? {}
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// A file's blocks may become another's.
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.file().info().check_range(LAYER, &range)?;
+        Ok(None)
+    }
+}
+
+impl BlockDevice for ReadOnly {
+    fn info(&self) -> Info {
+        Info { access: Access::ReadOnly, ..self.0.info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.0.extent_at(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.0.lend(range)
+    }
+}

@@ -1,0 +1,157 @@
+//! Files with several names: the file proper in the private folder, and a record for each name, in a chain (§7.7).
+
+use zerocopy::big_endian::U16;
+
+use super::LAYER;
+use super::entries::IsOpen;
+use super::volume::Volume;
+use crate::fs::hfsplus::build::records::Style;
+use crate::fs::hfsplus::catalog::{Found, Object};
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, record_flags, timestamp};
+use crate::fs::hfsplus::links::FILES_FOLDER;
+use crate::fs::hfsplus::unicode::encode_name;
+use crate::fs::hfsplus::{layout::Variant, stat};
+use crate::fs::{FileKind, NodeId, Timestamp};
+use crate::{Error, Kind, Result};
+
+/// The most names that macOS allows a file.
+const MAX_LINKS: u32 = 32767;
+
+impl Volume {
+    /// Gives a file one more name.
+    pub(super) fn link(&mut self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
+        self.change(|volume| {
+            let parent = volume.folder(dir)?.object.id();
+            let units = volume.new_name(parent, name)?;
+            let found = volume.find(node)?;
+            let Object::File(file) = found.object else {
+                return Err(Error::unsupported(LAYER, "a folder cannot have a second name").named(name));
+            };
+            if stat::file_kind(&file) != FileKind::File || volume.read.links.is_link(&file) != (false, false) {
+                return Err(Error::unsupported(LAYER, "only files proper can have a second name").named(name));
+            }
+            let mut inode = volume.as_inode(found.parent, &found.name, file)?;
+            let count = inode.bsd.special.get();
+            if count >= MAX_LINKS {
+                return Err(Error::new(Kind::Limit, LAYER, format!("{count} names are the most a file can have")).named(name));
+            }
+            volume.add_link(&mut inode, parent, &units)
+        })
+    }
+
+    /// Makes a file with one name one in the private folder with a link to it, if it is not there yet.
+    fn as_inode(&mut self, parent: Cnid, name: &[U16], mut file: FileRaw) -> Result<FileRaw> {
+        let private = self.private_folder()?;
+        if parent == private {
+            return Ok(file);
+        }
+        let id = Cnid(file.file_id.get());
+        file.flags = (file.flags.get() | record_flags::HAS_LINK_CHAIN).into();
+        (file.first_link, file.bsd.special) = (0.into(), 0.into());
+        self.transfer((parent, name), (private, &inode_name(id)?), &Object::File(file))?;
+        self.add_link(&mut file, parent, name)?;
+        Ok(file)
+    }
+
+    /// Puts a new link at the head of the chain of `inode`.
+    fn add_link(&mut self, inode: &mut FileRaw, parent: Cnid, name: &[U16]) -> Result<()> {
+        let target = Cnid(inode.file_id.get());
+        let Some(found) = self.read.catalog.by_id(target)? else {
+            return Err(Error::new(Kind::Corrupt, LAYER, format!("file {target} has vanished")));
+        };
+        let chained = inode.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
+        let id = self.next_id()?;
+        let next = Some(Cnid(inode.first_link.get())).filter(|next| chained && next.0 != 0);
+        let mut link = self.style().link(id, reference(&found.name, target), None, next);
+        if !chained {
+            // An old chain only counts its links.
+            link.flags = record_flags::THREAD_EXISTS.into();
+        }
+        self.enter(parent, name, &Object::File(link))?;
+        if let Some(next) = next {
+            self.change_link(next, |link| link.bsd.owner_id = id.0.into())?;
+        }
+        if chained {
+            inode.first_link = id.0.into();
+        }
+        inode.bsd.special += 1;
+        inode.dates.attribute_mod = self.date().into();
+        self.put(found.parent, &found.name, &Object::File(*inode))
+    }
+
+    /// Removes one name of a file, and the file with the last one.
+    pub(super) fn unlink(&mut self, parent: Cnid, name: &[U16], link: &FileRaw, is_open: IsOpen<'_>) -> Result<Option<Cnid>> {
+        let Some((private, _)) = self.read.links.files_folder() else {
+            return Err(Error::new(Kind::Corrupt, LAYER, "a link leads to a private folder that does not exist"));
+        };
+        self.leave(parent, name, &Object::File(*link))?;
+        let mut units = Vec::new();
+        encode_name(&format!("iNode{}", link.bsd.special), &mut units)?;
+        let Some(Object::File(mut inode)) = self.read.catalog.get(private, &units)? else {
+            return Ok(None); // a link that led nowhere
+        };
+        if link.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
+            let (previous, next) = (link.bsd.owner_id, link.bsd.group_id);
+            match previous.get() {
+                0 => inode.first_link = next,
+                id => self.change_link(Cnid(id), |link| link.bsd.group_id = next)?,
+            }
+            if next.get() != 0 {
+                self.change_link(Cnid(next.get()), |link| link.bsd.owner_id = previous)?;
+            }
+        }
+        inode.bsd.special = inode.bsd.special.get().saturating_sub(1).into();
+        inode.dates.attribute_mod = self.date().into();
+        self.put(private, &units, &Object::File(inode))?;
+        match inode.bsd.special.get() {
+            0 => self.discard(private, &units, inode, is_open),
+            _ => Ok(None),
+        }
+    }
+
+    /// Changes the record of a link in a chain.
+    fn change_link(&mut self, id: Cnid, change: impl FnOnce(&mut FileRaw)) -> Result<()> {
+        let Some(Found { parent, name, object: Object::File(mut link) }) = self.read.catalog.by_id(id)? else {
+            return Err(Error::new(
+                Kind::Corrupt,
+                LAYER,
+                format!("link {id} of a chain does not exist; the volume needs repair"),
+            ));
+        };
+        change(&mut link);
+        self.put(parent, &name, &Object::File(link))
+    }
+
+    /// The private folder of files with several names, made if there is none.
+    pub(super) fn private_folder(&mut self) -> Result<Cnid> {
+        if let Some((id, _)) = self.read.links.files_folder() {
+            return Ok(id);
+        }
+        let id = self.next_id()?;
+        let folder = self.style().private_folder(id, 0);
+        let created = folder.dates.create.get();
+        let name: Vec<U16> = FILES_FOLDER.encode_utf16().map(U16::new).collect();
+        self.enter(Cnid::ROOT, &name, &Object::Folder(folder))?;
+        self.read.links.set_files_folder(id, created);
+        Ok(id)
+    }
+
+    /// What records of the volume's own are like.
+    fn style(&self) -> Style {
+        let date = self.read.links.files_folder().map_or(self.read.links.root_created(), |(_, created)| created);
+        let created = timestamp(date, false).unwrap_or(Timestamp::from_seconds(0));
+        Style { created, latest: None, hfsx: self.read.header.variant == Variant::Hfsx }
+    }
+}
+
+/// The number in the name of a file in the private folder: mostly, not always, its own.
+fn reference(name: &[U16], id: Cnid) -> Cnid {
+    let name = crate::fs::hfsplus::unicode::decode_name(name);
+    name.strip_prefix("iNode").and_then(|number| number.parse().ok()).map_or(id, Cnid)
+}
+
+fn inode_name(id: Cnid) -> Result<Vec<U16>> {
+    let mut units = Vec::new();
+    encode_name(&format!("iNode{id}"), &mut units)?;
+    Ok(units)
+}

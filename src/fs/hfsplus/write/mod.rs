@@ -1,0 +1,226 @@
+//! HFS+ and HFSX volumes that change.
+//!
+//! Every operation writes what it changes of the metadata into a [`Buffer`](buffer::Buffer) laid over the volume, and
+//! either all of that is kept or none. What is kept waits, together with the operations after it, for the next commit,
+//! which takes it through a journal: the volume's own, or on a volume without one a journal that is there for as long as
+//! changes are made. So a crash leaves the volume as some operation left it, and no part of one.
+//!
+//! Contents of files go to their blocks directly, and reach the disk before the commit that makes the blocks a file's.
+//! Blocks that were freed are not used again before the commit that frees them.
+
+mod attributes;
+mod bitmap;
+mod buffer;
+mod entries;
+mod file;
+mod forks;
+mod links;
+mod log;
+mod moves;
+mod objects;
+mod records;
+mod recover;
+mod session;
+mod space;
+mod volume;
+mod xattrs;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use self::file::{OpenFork, ReadOnly};
+use self::volume::Volume;
+use super::layout::Cnid;
+use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::fs::{Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Timestamp, VolumeInfo};
+use crate::{Error, Result};
+
+const LAYER: &str = "hfs+";
+/// Entries of a folder that are read before the first is told of.
+const LISTED_AT_ONCE: usize = 512;
+
+/// How a volume is opened for changes.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteOptions {
+    /// Bytes of memory for nodes of the trees, and as many again for changes that wait to be committed.
+    pub cache: usize,
+    /// The time that changes bear; `None` asks the system's clock each time.
+    pub now: Option<Timestamp>,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self { cache: 16 << 20, now: None }
+    }
+}
+
+/// An HFS+ or HFSX volume, read and changed by any number of threads.
+///
+/// Dropping it unmounts the volume as [`FileSystemMut::unmount`] does, but nobody hears of failures.
+#[derive(Debug)]
+pub struct HfsPlusMut {
+    shared: Arc<Shared>,
+}
+
+/// What the volume's open files have in common with it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    volume: RwLock<Volume>,
+    open: Mutex<HashMap<(Cnid, u8), Weak<OpenFork>>>,
+}
+
+impl HfsPlusMut {
+    /// Opens the volume on all of `device` for changes.
+    ///
+    /// What waits in a journal is brought to its place first; otherwise nothing is written before the first change. A
+    /// volume that was not left in order, or whose first header is damaged, is refused with [`Kind::Corrupt`](crate::Kind)
+    /// (it needs repair), one that is locked with [`Kind::ReadOnly`](crate::Kind).
+    pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
+        let volume = RwLock::new(Volume::open(device, options)?);
+        Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default() }) })
+    }
+}
+
+impl Drop for HfsPlusMut {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what was not committed is lost, as in a crash.
+        let _ = self.unmount();
+    }
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, Volume> {
+        self.volume.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Volume> {
+        self.volume.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_forks(&self) -> MutexGuard<'_, HashMap<(Cnid, u8), Weak<OpenFork>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether some fork of `id` is open, so that its blocks must stay.
+    fn is_open(&self, id: Cnid) -> bool {
+        let forks = self.open_forks();
+        forks.iter().any(|((open, _), fork)| *open == id && fork.strong_count() > 0)
+    }
+}
+
+impl FileSystem for HfsPlusMut {
+    fn volume(&self) -> VolumeInfo {
+        self.shared.read().info()
+    }
+
+    fn root(&self) -> NodeId {
+        NodeId(Cnid::ROOT.0.into())
+    }
+
+    fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
+        self.shared.read().read.lookup(dir, name)
+    }
+
+    fn attributes(&self, node: NodeId) -> Result<Attributes> {
+        self.shared.read().read.attributes(node)
+    }
+
+    /// Entries that come or go meanwhile may be told of or not; `each` may change the volume.
+    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+        let mut after = None;
+        loop {
+            let (entries, last) = self.shared.read().read.list_after(dir, after.as_deref(), LISTED_AT_ONCE)?;
+            for entry in entries {
+                if each(entry)?.is_break() {
+                    return Ok(());
+                }
+            }
+            match last {
+                Some(last) => after = Some(last),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?)))
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<String> {
+        self.shared.read().read.read_link(node)
+    }
+
+    fn xattrs(&self, node: NodeId) -> Result<Vec<String>> {
+        self.shared.read().read.xattrs(node)
+    }
+
+    /// The value as it is now, in memory; a resource fork as it changes.
+    fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let volume = self.shared.read();
+        let Some(value) = volume.read.xattr(node, name)? else { return Ok(None) };
+        if name == super::RESOURCE_FORK {
+            drop(volume);
+            return self.open(node, Fork::Resource).map(Some);
+        }
+        let len = usize::try_from(value.info().len).map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
+        Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
+    }
+}
+
+impl FileSystemMut for HfsPlusMut {
+    fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
+        self.shared.write().create(dir, name, new)
+    }
+
+    fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
+        self.shared.write().link(node, dir, name)
+    }
+
+    fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
+        let mut volume = self.shared.write();
+        volume.rename(from, to, existing, &|id| self.shared.is_open(id))
+    }
+
+    fn remove(&self, dir: NodeId, name: &str) -> Result<()> {
+        let mut volume = self.shared.write();
+        volume.remove(dir, name, &|id| self.shared.is_open(id))
+    }
+
+    fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+        let open = OpenFork::open(&self.shared, node, fork)?;
+        open.check_writable()?;
+        Ok(open)
+    }
+
+    fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {
+        self.shared.write().set_attributes(node, change)
+    }
+
+    fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+        if name == super::RESOURCE_FORK {
+            return file::set_resource_fork(&self.shared, node, value, existing);
+        }
+        self.shared.write().set_xattr(node, name, value, existing)
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()> {
+        if name == super::RESOURCE_FORK {
+            return file::remove_resource_fork(&self.shared, node);
+        }
+        self.shared.write().remove_xattr(node, name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        file::note_dates(&self.shared)?;
+        self.shared.write().commit()
+    }
+
+    fn unmount(&self) -> Result<()> {
+        file::note_dates(&self.shared)?;
+        self.shared.write().unmount()
+    }
+}
+
+#[cfg(test)]
+mod tests;

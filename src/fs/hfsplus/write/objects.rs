@@ -1,0 +1,164 @@
+//! Objects in the catalog: entered under a name, taken out, changed where they are.
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U16;
+
+use super::LAYER;
+use super::volume::Volume;
+use crate::fs::NodeId;
+use crate::fs::hfsplus::catalog::{Found, Object, key};
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, Thread, fork_type, record_flags};
+use crate::{Error, Kind, Result};
+
+/// An object of the catalog.
+pub(super) fn file(file: FileRaw) -> Object {
+    Object::File(file)
+}
+
+impl Object {
+    /// The record as it lies on disk.
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Folder(folder) => folder.as_bytes(),
+            Self::File(file) => file.as_bytes(),
+        }
+    }
+
+    pub(super) fn set_flags(&mut self, set: u16, clear: u16) {
+        let flags = match self {
+            Self::Folder(folder) => &mut folder.flags,
+            Self::File(file) => &mut file.flags,
+        };
+        *flags = (flags.get() & !clear | set).into();
+    }
+
+    pub(super) fn dates_mut(&mut self) -> &mut crate::fs::hfsplus::layout::DatesRaw {
+        match self {
+            Self::Folder(folder) => &mut folder.dates,
+            Self::File(file) => &mut file.dates,
+        }
+    }
+}
+
+impl Volume {
+    /// The object behind a number, with the place of its record.
+    pub(super) fn find(&self, node: NodeId) -> Result<Found> {
+        let missing = || Error::not_found(LAYER, format!("object {}", node.0));
+        let id = u32::try_from(node.0).map(Cnid).map_err(|_| missing())?;
+        self.read.catalog.by_id(id)?.ok_or_else(missing)
+    }
+
+    /// The folder behind a number that is to get or lose an entry.
+    pub(super) fn folder(&self, node: NodeId) -> Result<Found> {
+        let found = self.find(node)?;
+        let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(format!("object {}", node.0)));
+        match &found.object {
+            Object::File(_) => refused(Kind::Invalid, "is no folder"),
+            Object::Folder(_) if self.read.links.is_private(found.object.id()) => {
+                refused(Kind::Unsupported, "is a folder that the volume needs for itself")
+            }
+            Object::Folder(_) => Ok(found),
+        }
+    }
+
+    /// Enters a new object, or one that was taken out: its record, its thread, and what counts it.
+    pub(super) fn enter(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+        self.put_name(parent, name, object)?;
+        let folders = u32::from(matches!(object, Object::Folder(_)));
+        let header = self.header();
+        header.folder_count += folders;
+        header.file_count += 1 - folders;
+        self.count_entry(parent, true, folders > 0)
+    }
+
+    /// Takes an object out of the catalog.
+    pub(super) fn leave(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+        self.take_name(parent, name, object)?;
+        let folder = matches!(object, Object::Folder(_));
+        let header = self.header();
+        let count = if folder { &mut header.folder_count } else { &mut header.file_count };
+        *count = count.get().saturating_sub(1).into();
+        self.count_entry(parent, false, folder)
+    }
+
+    /// Moves an object that stays what it is.
+    pub(super) fn transfer(&mut self, from: (Cnid, &[U16]), to: (Cnid, &[U16]), object: &Object) -> Result<()> {
+        let folder = matches!(object, Object::Folder(_));
+        self.take_name(from.0, from.1, object)?;
+        self.put_name(to.0, to.1, object)?;
+        if from.0 != to.0 {
+            self.count_entry(from.0, false, folder)?;
+            return self.count_entry(to.0, true, folder);
+        }
+        self.touch(to.0)
+    }
+
+    fn put_name(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+        let mut thread = Vec::with_capacity(10 + 2 * name.len());
+        Thread { parent, name, folder: matches!(object, Object::Folder(_)) }.put(&mut thread);
+        let tree = self.read.catalog.tree_mut();
+        tree.insert(&key(object.id(), &[]), &thread)?;
+        tree.insert(&key(parent, name), object.bytes())
+    }
+
+    fn take_name(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+        let tree = self.read.catalog.tree_mut();
+        let there = tree.remove(&key(parent, name))?;
+        // The oldest volumes have files without threads.
+        let threaded = tree.remove(&key(object.id(), &[]))?;
+        if there && (threaded || !object.has(record_flags::THREAD_EXISTS)) {
+            return Ok(());
+        }
+        let message = format!("object {} has no record or no thread; the volume needs repair", object.id());
+        Err(Error::new(Kind::Corrupt, LAYER, message))
+    }
+
+    /// Writes a changed record of the same name.
+    pub(super) fn put(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+        self.read.catalog.tree_mut().replace(&key(parent, name), object.bytes())
+    }
+
+    /// One entry more or less in a folder.
+    fn count_entry(&mut self, id: Cnid, more: bool, is_folder: bool) -> Result<()> {
+        let date = self.date();
+        self.change_folder(id, |folder| {
+            let counted = |count: u32| if more { count.saturating_add(1) } else { count.saturating_sub(1) };
+            folder.valence = counted(folder.valence.get()).into();
+            if is_folder && folder.flags.get() & record_flags::HAS_FOLDER_COUNT != 0 {
+                folder.folder_count = counted(folder.folder_count.get()).into();
+            }
+            (folder.dates.content_mod, folder.dates.attribute_mod) = (date.into(), date.into());
+        })
+    }
+
+    /// A folder's entries have changed.
+    fn touch(&mut self, id: Cnid) -> Result<()> {
+        let date = self.date();
+        self.change_folder(id, |folder| (folder.dates.content_mod, folder.dates.attribute_mod) = (date.into(), date.into()))
+    }
+
+    fn change_folder(&mut self, id: Cnid, change: impl FnOnce(&mut crate::fs::hfsplus::layout::FolderRaw)) -> Result<()> {
+        let Some(Found { parent, name, object: Object::Folder(mut folder) }) = self.read.catalog.by_id(id)? else {
+            return Err(Error::not_found(LAYER, format!("folder {id}")));
+        };
+        change(&mut folder);
+        self.put(parent, &name, &Object::Folder(folder))
+    }
+
+    /// Gives back all blocks of a file's forks, which are few; the record is going to vanish.
+    pub(super) fn drop_forks(&mut self, file: &FileRaw) -> Result<()> {
+        let id = Cnid(file.file_id.get());
+        for (raw, kind) in [(&file.data_fork, fork_type::DATA), (&file.resource_fork, fork_type::RESOURCE)] {
+            if raw.total_blocks.get() == 0 {
+                continue;
+            }
+            let mut fork = self.fork_map(raw, id, kind)?;
+            for extent in std::mem::take(&mut fork.extents) {
+                self.give_back(extent)?;
+            }
+            fork.raw = ForkRaw::default();
+            self.store_fork(&mut fork, raw)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Bringing a volume in order before it is changed: what waits in its journal, and what a session left that did not end.
+
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use super::bitmap::Bitmap;
+use super::{LAYER, log::Log};
+use crate::device::BlockDevice;
+use crate::fs::hfsplus::extents::Owner;
+use crate::fs::hfsplus::header::{Located, locate, unwrapped};
+use crate::fs::hfsplus::journal::{self, Journal};
+use crate::fs::hfsplus::layout::{
+    AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader, fork_type, volume_attributes,
+};
+use crate::fs::hfsplus::{HfsPlus, read_structure};
+use crate::{Error, Kind, Result};
+
+/// Stands in the header as the one who last wrote the volume while a session takes blocks for its journal or gives them
+/// back, and tells that nothing else is open.
+pub(super) const OPENING: [u8; 4] = *b"bsw~";
+
+/// A volume whose journal is empty.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) header: VolumeHeader,
+    /// The journal of a session that did not end.
+    pub(super) session: Option<Log>,
+}
+
+/// Makes the volume on `device` what it is.
+pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
+    let Located { device, header, problems } = locate(device)?;
+    if let Some(problem) = problems.into_iter().next() {
+        let message = "the volume header is damaged; the volume must be repaired before it is changed";
+        return Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(problem));
+    }
+    if header.has(volume_attributes::JOURNALED) {
+        return replay(device, header);
+    }
+    if header.raw.last_mounted_version == OPENING && journal::is_transient(&*device, &header) {
+        give_back(&device, header)?;
+        let header = unwrapped(device.clone())?.header;
+        return Ok(Recovered { device, header, session: None });
+    }
+    Ok(Recovered { device, header, session: None })
+}
+
+/// Brings what waits in the journal to its place.
+fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovered> {
+    let Some(mut journal) = Journal::find(&device, &header)? else { return Ok(Recovered { device, header, session: None }) };
+    journal.apply()?;
+    let mut header = unwrapped(device.clone())?.header;
+    if journal::is_transient(&*device, &header) {
+        let transient = Some(places(&*device, &header)?);
+        return Ok(Recovered { device, header, session: Some(Log { journal, transient }) });
+    }
+    if !header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT) {
+        // Everything is whole that goes through the journal.
+        header.raw.attributes = (header.raw.attributes.get() | volume_attributes::UNMOUNTED).into();
+        device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
+        device.flush()?;
+    }
+    Ok(Recovered { device, header, session: None })
+}
+
+/// Gives the blocks back that a session had for its journal: the step before it, or the one after, was interrupted.
+fn give_back(device: &Arc<dyn BlockDevice>, mut header: VolumeHeader) -> Result<()> {
+    let read = HfsPlus::open(device.clone())?;
+    let map = read.space.fork(&header.raw.allocation_file, &Owner::Special("allocation file"), &mut |block| {
+        read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block)
+    })?;
+    let bitmap = Bitmap::new(map, header.total_blocks)?;
+    for place in places(&**device, &header)? {
+        bitmap.change(place, false, false)?;
+    }
+    device.flush()?;
+    header.raw.journal_info_block = 0.into();
+    header.raw.last_mounted_version = super::session::MADE_BY;
+    header.raw.attributes = (header.raw.attributes.get() | volume_attributes::UNMOUNTED).into();
+    device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
+    device.flush()
+}
+
+/// The blocks of a journal and its info block.
+fn places(device: &dyn BlockDevice, header: &VolumeHeader) -> Result<Vec<Extent>> {
+    let head = AllocBlock(header.raw.journal_info_block.get());
+    let info: JournalInfoBlockRaw = read_structure(device, head.offset(header.block_size))?;
+    let block_size = u64::from(header.block_size);
+    let (start, count) = (info.offset.get() / block_size, info.size.get().div_ceil(block_size));
+    match (u32::try_from(start), u32::try_from(count)) {
+        (Ok(start), Ok(count)) => Ok(vec![Extent { start: head, count: 1 }, Extent { start: AllocBlock(start), count }]),
+        _ => Err(Error::corrupt(LAYER, head.offset(header.block_size), "the journal is not on the volume")),
+    }
+}

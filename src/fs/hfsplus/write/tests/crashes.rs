@@ -1,0 +1,124 @@
+//! Power cuts at every point of a few operations: what opens afterwards is some state of before, whole.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::device::Leave;
+use crate::fs::{Attributes, FileKind};
+use crate::store::{Open, Store};
+use crate::testing::PowerCut;
+
+const LEN: u64 = 1 << 20;
+
+fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
+    store.open("disk", Open::Create).unwrap().unwrap()
+}
+
+/// What is seen of a volume: paths with length, links and attributes' names.
+type State = BTreeMap<String, (FileKind, u64, u32, Vec<String>)>;
+
+fn state(fs: &dyn FileSystem) -> State {
+    fn walk(fs: &dyn FileSystem, dir: &Attributes, path: &str, state: &mut State) {
+        for entry in fs.entries(dir.id).unwrap() {
+            let path = format!("{path}/{}", entry.name);
+            let found = &entry.attributes;
+            state.insert(path.clone(), (found.kind, found.size, found.links, fs.xattrs(found.id).unwrap()));
+            if found.kind == FileKind::Folder {
+                walk(fs, found, &path, state);
+            }
+        }
+    }
+    let mut found = State::new();
+    walk(fs, &fs.attributes(fs.root()).unwrap(), "", &mut found);
+    found
+}
+
+/// The states that the operations lead through, and from which point of the record each is durable.
+struct Story {
+    store: PowerCut,
+    fs: HfsPlusMut,
+    states: Vec<State>,
+    /// Position in the record, and the state that every crash from then on has got to at least.
+    durable: Vec<(usize, usize)>,
+}
+
+impl Story {
+    fn step(&mut self, step: impl FnOnce(&HfsPlusMut)) {
+        step(&self.fs);
+        self.states.push(state(&self.fs));
+    }
+
+    fn durable(&mut self, step: impl FnOnce(&HfsPlusMut)) {
+        step(&self.fs);
+        self.durable.push((self.store.position(), self.states.len() - 1));
+    }
+
+    fn tell(&mut self) {
+        let root = self.fs.root();
+        self.step(|fs| assert!(fs.create(root, "new folder", &folder()).is_ok()));
+        let dir = self.fs.resolve("/new folder").unwrap().id;
+        for number in 0..8 {
+            self.step(|fs| assert!(fs.create(dir, &format!("a name of some length {number}"), &file()).is_ok()));
+        }
+        self.durable(|fs| fs.sync().unwrap());
+        let id = self.fs.resolve("/old/file 3").unwrap().id;
+        self.step(|fs| fs.link(id, dir, "linked").unwrap());
+        self.step(|fs| fs.set_xattr_bytes(id, "user.large", &bytes(9000, 1)).unwrap());
+        self.step(|fs| fs.rename((dir, "linked"), (root, "moved"), Existing::Keep).unwrap());
+        self.durable(|fs| fs.sync().unwrap());
+        let old = self.fs.resolve("/old").unwrap().id;
+        for number in 10..30 {
+            self.step(|fs| fs.remove(old, &format!("file {number}")).unwrap());
+        }
+        self.durable(|fs| fs.unmount().unwrap());
+        let id = self.fs.create(root, "grown", &file()).unwrap();
+        self.states.push(state(&self.fs));
+        self.step(|fs| fs.open_mut(id, Fork::Data).unwrap().set_len(50_000, Leave::Any).unwrap());
+        self.step(|fs| fs.rename((root, "grown"), (old, "file 4"), Existing::Replace).unwrap());
+        self.durable(|fs| fs.unmount().unwrap());
+    }
+
+    /// What a crash leaves opens, is repaired by opening it for changes, and is one of the states that it may be.
+    fn judge(&self, position: usize, store: &PowerCut, what: &str) {
+        let least = self.durable.iter().take_while(|(from, _)| *from <= position).last().map_or(0, |(_, state)| *state);
+        let seen = HfsPlus::open(disk(store)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let found = state(&seen);
+        assert!(self.states[least..].contains(&found), "{what}: {:?}", found.keys());
+        let fs = HfsPlusMut::open(disk(store), options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(state(&fs), found, "{what}");
+        for number in 0..3 {
+            assert!(contents(&fs, &format!("/old/file {number}")) == bytes(3000, number), "{what}: old file {number}");
+        }
+        fs.create(fs.root(), "after", &file()).unwrap();
+        fs.unmount().unwrap();
+        check(&*disk(store));
+    }
+}
+
+fn story() -> Story {
+    let store = PowerCut::default();
+    disk(&store).set_len(LEN, Leave::Zeros).unwrap();
+    format(&*disk(&store), layout(false, None));
+    store.sync().unwrap();
+    let fs = HfsPlusMut::open(disk(&store), options()).unwrap();
+    let old = fs.create(fs.root(), "old", &folder()).unwrap();
+    for number in 0..30 {
+        let id = fs.create(old, &format!("file {number}"), &file()).unwrap();
+        fs.write_all(id, &bytes(3000, number)).unwrap();
+    }
+    fs.unmount().unwrap();
+    let states = vec![state(&fs)];
+    let durable = vec![(store.position(), 0)];
+    Story { store, fs, states, durable }
+}
+
+#[test]
+fn a_cut_leaves_what_some_operation_left() {
+    let mut story = story();
+    let first = story.store.position();
+    story.tell();
+    for crash in story.store.crashes_from(first, 11, 2) {
+        let what = format!("{crash:?}");
+        story.judge(crash.position, &crash.store, &what);
+    }
+}

@@ -1,0 +1,71 @@
+//! Changes of small volumes, each volume checked by rules written down a second time.
+
+mod crashes;
+mod model;
+mod operations;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::device::Memory;
+use crate::fs::hfsplus::HfsPlus;
+use crate::fs::hfsplus::build::tests::check::check;
+use crate::fs::hfsplus::build::{Options, Plan};
+use crate::fs::source::Tree;
+use crate::fs::{FileSystemExt, FileSystemMutExt, NewKind};
+use crate::progress::Silent;
+
+const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
+
+fn options() -> WriteOptions {
+    WriteOptions { cache: 1 << 20, now: Some(NOW) }
+}
+
+fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {
+    Options {
+        name: "Changing".into(),
+        case_sensitive,
+        block_size,
+        created: Timestamp::from_seconds(1_700_000_000),
+        latest: None,
+        identifier: 7,
+    }
+}
+
+/// An empty volume over all of `device`.
+fn format(device: &dyn BlockDevice, options: Options) {
+    Plan::new(Tree::empty(options.created), options).unwrap().build(device, &Silent).unwrap();
+}
+
+fn empty(len: usize) -> Arc<Memory> {
+    let device = Arc::new(Memory::zeros(len));
+    format(&*device, layout(false, None));
+    device
+}
+
+fn open(device: &Arc<Memory>) -> HfsPlusMut {
+    HfsPlusMut::open(device.clone(), options()).unwrap()
+}
+
+fn file() -> NewNode {
+    NewNode::new(NewKind::File)
+}
+
+fn folder() -> NewNode {
+    NewNode::new(NewKind::Folder)
+}
+
+/// Contents that differ from place to place.
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed)).collect()
+}
+
+fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
+    let file = fs.open(fs.resolve(path).unwrap().id, Fork::Data).unwrap();
+    file.read_vec(0, file.info().len as usize).unwrap()
+}
+
+fn names(fs: &dyn FileSystem, path: &str) -> Vec<String> {
+    let dir = fs.resolve(path).unwrap().id;
+    fs.entries(dir).unwrap().into_iter().map(|entry| entry.name).collect()
+}

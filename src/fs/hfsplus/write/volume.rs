@@ -1,0 +1,211 @@
+//! The volume as one thread at a time changes it: operations that are done whole or not at all.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::bitmap::Bitmap;
+use super::buffer::Buffer;
+use super::log::Log;
+use super::{LAYER, WriteOptions, recover};
+use crate::device::BlockDevice;
+use crate::device::failed::Failed;
+use crate::fs::hfsplus::layout::{Cnid, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type, mac_date, volume_attributes};
+use crate::fs::hfsplus::links::Links;
+use crate::fs::hfsplus::{HfsPlus, btree};
+use crate::fs::{FileSystem, Timestamp, VolumeInfo};
+use crate::{Error, Kind, Result};
+
+use zerocopy::IntoBytes;
+
+/// What a catalog's node holds at least: two of the longest records.
+const MIN_CATALOG_NODE: u16 = 4096;
+
+/// A volume, and what it takes to change it.
+#[derive(Debug)]
+pub(super) struct Volume {
+    /// The volume as it is with all changes.
+    pub(super) read: HfsPlus,
+    /// The volume's bytes below the buffer, which is what contents are read from and written to.
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) buffer: Arc<Buffer>,
+    pub(super) bitmap: Bitmap,
+    /// There from the first change to the unmounting.
+    pub(super) log: Option<Log>,
+    pub(super) options: WriteOptions,
+    pub(super) failed: Failed,
+    /// Files without a name that are still open.
+    pub(super) orphans: Vec<Cnid>,
+    /// The last operation failed for want of space that a commit would give.
+    pub(super) short: bool,
+}
+
+/// What is gone back to when an operation fails.
+#[derive(Debug)]
+struct Saved {
+    header: VolumeHeader,
+    links: Links,
+    catalog: btree::Saved,
+    overflow: Option<btree::Saved>,
+    attributes: Option<btree::Saved>,
+    orphans: usize,
+}
+
+impl Volume {
+    pub(super) fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
+        device.info().check_writable(LAYER)?;
+        let recover::Recovered { device, header, session } = recover::recover(device)?;
+        let buffer = Arc::new(Buffer::new(device.clone(), header.block_size));
+        let mut read = HfsPlus::open(buffer.clone())?;
+        if header.has(volume_attributes::SOFTWARE_LOCK) {
+            return Err(Error::new(Kind::ReadOnly, LAYER, "the volume is locked"));
+        }
+        if header.has(volume_attributes::EXPANDED_TIMES) {
+            return Err(Error::unsupported(LAYER, "volumes with dates after 2040 are read only"));
+        }
+        if !(read.clean || session.is_some()) || !read.problems().is_empty() {
+            let message = "the volume was not left in order; it must be repaired before it is changed";
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+        let map = read.space.fork(
+            &header.raw.allocation_file,
+            &crate::fs::hfsplus::extents::Owner::Special("allocation file"),
+            &mut |block| read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block),
+        )?;
+        let bitmap = Bitmap::new(map, header.total_blocks)?;
+        let catalog = read.catalog.tree_mut();
+        if catalog.node_size() < MIN_CATALOG_NODE {
+            let message = format!("a catalog with nodes of {} bytes is not changed", catalog.node_size());
+            return Err(Error::unsupported(LAYER, message));
+        }
+        catalog.set_cache(options.cache / 2);
+        read.overflow.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
+        read.attributes.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
+        let unfinished = session.is_some();
+        let failed = Failed::default();
+        let mut volume = Self { read, device, buffer, bitmap, log: session, options, failed, orphans: Vec::new(), short: false };
+        if unfinished {
+            volume.unmount()?;
+        }
+        Ok(volume)
+    }
+
+    /// What the volume is, as its users see it: a journal that is there for the session only is none.
+    pub(super) fn info(&self) -> VolumeInfo {
+        let mut info = self.read.volume();
+        if let Some(log) = &self.log
+            && log.is_transient()
+        {
+            info.journaled = false;
+            info.free += log.blocks() * u64::from(info.block_size);
+            info.files = info.files.saturating_sub(self.read.links.journal_count().into());
+        }
+        info.clean = self.log.is_none();
+        info
+    }
+
+    /// The moment that changes bear.
+    pub(super) fn now(&self) -> Timestamp {
+        self.options.now.unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+        })
+    }
+
+    /// The same as the volume writes it.
+    pub(super) fn date(&self) -> u32 {
+        mac_date(self.now())
+    }
+
+    /// The header, for changes that the operation under way makes.
+    pub(super) fn header(&mut self) -> &mut VolumeHeaderRaw {
+        &mut self.read.header.raw
+    }
+
+    /// Does an operation whole or not at all. It may be begun twice: where blocks are lacking that the next commit gives
+    /// back, that is done in between.
+    pub(super) fn change<T>(&mut self, mut change: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        self.failed.check(LAYER)?;
+        self.begin()?;
+        self.make_room()?;
+        self.short = false;
+        match self.step(&mut change) {
+            Err(error) if self.short && self.bitmap.holds_any() => {
+                drop(error);
+                self.commit()?;
+                self.step(&mut change)
+            }
+            done => done,
+        }
+    }
+
+    /// Does one operation in a session that has begun.
+    pub(super) fn step<T>(&mut self, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        let saved = self.save();
+        let done = change(self).and_then(|done| {
+            self.seal(&saved)?;
+            self.commit_if_full()?;
+            Ok(done)
+        });
+        match done {
+            Ok(done) => {
+                self.keep();
+                Ok(done)
+            }
+            Err(error) => {
+                self.undo(saved);
+                Err(error)
+            }
+        }
+    }
+
+    fn save(&mut self) -> Saved {
+        Saved {
+            header: self.read.header.clone(),
+            links: self.read.links.clone(),
+            catalog: self.read.catalog.tree_mut().save(),
+            overflow: self.read.overflow.tree_mut().map(|tree| tree.save()),
+            attributes: self.read.attributes.tree_mut().map(|tree| tree.save()),
+            orphans: self.orphans.len(),
+        }
+    }
+
+    /// Writes the headers that the operation has changed.
+    fn seal(&mut self, saved: &Saved) -> Result<()> {
+        self.read.catalog.tree_mut().keep(&saved.catalog)?;
+        if let (Some(tree), Some(saved)) = (self.read.overflow.tree_mut(), &saved.overflow) {
+            tree.keep(saved)?;
+        }
+        if let (Some(tree), Some(saved)) = (self.read.attributes.tree_mut(), &saved.attributes) {
+            tree.keep(saved)?;
+        }
+        self.read.header.free_blocks = self.read.header.raw.free_blocks.get();
+        if self.read.header.raw != saved.header.raw {
+            self.read.header.raw.modify_date = self.date().into();
+            self.buffer.write_at(HEADER_OFFSET, self.read.header.raw.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self) {
+        self.buffer.keep();
+        self.bitmap.keep();
+        self.read.catalog.tree_mut().settle();
+        self.read.overflow.tree_mut().into_iter().for_each(|tree| tree.settle());
+        self.read.attributes.tree_mut().into_iter().for_each(|tree| tree.settle());
+    }
+
+    fn undo(&mut self, saved: Saved) {
+        self.buffer.undo();
+        self.bitmap.undo();
+        (self.read.header, self.read.links) = (saved.header, saved.links);
+        self.orphans.truncate(saved.orphans);
+        self.read.catalog.tree_mut().undo(saved.catalog);
+        if let (Some(tree), Some(saved)) = (self.read.overflow.tree_mut(), saved.overflow) {
+            tree.undo(saved);
+        }
+        match saved.attributes {
+            Some(saved) => self.read.attributes.tree_mut().into_iter().for_each(|tree| tree.undo(saved.clone())),
+            None => self.read.attributes.set_tree(None),
+        }
+    }
+}
