@@ -122,6 +122,7 @@ fn model(mut alone: Alone, seed: u64, key: impl Fn(&mut Random) -> Vec<u8>, data
             let removes = random.within(0..10) < if phase % 2 == 0 { 2 } else { 8 };
             // In phases of removal, mostly what is there.
             let near = model.range(key.clone()..).next().map(|(key, _): (&Vec<u8>, &Vec<u8>)| key.clone());
+            let there = model.contains_key(&key);
             if removes {
                 let key = near.unwrap_or(key);
                 let found = alone.change(keep, |tree| tree.remove(&key)).unwrap();
@@ -129,7 +130,7 @@ fn model(mut alone: Alone, seed: u64, key: impl Fn(&mut Random) -> Vec<u8>, data
                 if keep {
                     model.remove(&key);
                 }
-            } else if model.contains_key(&key) {
+            } else if there {
                 assert_eq!(alone.change(true, |tree| tree.insert(&key, &data)).unwrap_err().kind(), Kind::Conflict);
                 alone.change(keep, |tree| tree.replace(&key, &data)).unwrap();
                 if keep {

@@ -1,9 +1,10 @@
 //! Modes, owners, flags and dates of objects (§7.5, §10).
 
+use super::records::date_of;
 use super::volume::Volume;
 use crate::Result;
 use crate::fs::hfsplus::catalog::Object;
-use crate::fs::hfsplus::layout::{finder_flags, mac_date};
+use crate::fs::hfsplus::layout::finder_flags;
 use crate::fs::{Change, NodeId, UF_HIDDEN};
 
 impl Volume {
@@ -30,7 +31,7 @@ fn apply(object: &mut Object, change: &Change) {
     ];
     for (field, moment) in fields {
         if let Some(moment) = moment {
-            *field = mac_date(moment).into();
+            *field = date_of(moment).into();
         }
     }
     let (bsd, finder, kind) = match object {

@@ -201,7 +201,7 @@ impl Bitmap {
         blocked.extend(freed.filter(|freed| freed.start < run.end && freed.end > run.start));
         blocked.sort_unstable_by_key(|range| range.start);
         let mut at = run.start;
-        for range in blocked.into_iter().chain([run.end..run.end]) {
+        for range in blocked.into_iter().chain(std::iter::once(run.end..run.end)) {
             if range.start > at {
                 each(Extent { start: AllocBlock(at), count: range.start - at })?;
             }
@@ -252,13 +252,13 @@ fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
     let (whole, flip) = if used { (0xFF, 0) } else { (0, 0xFF) };
     let mut next = at;
     while next < end {
-        if next % 8 == 0 && byte(next) == whole {
+        if next.is_multiple_of(8) && byte(next) == whole {
             next += 8;
             continue;
         }
         let same = ((byte(next) ^ flip) << (next % 8)).leading_ones().min(8 - next % 8);
         next += same;
-        if next % 8 != 0 || same == 0 {
+        if !next.is_multiple_of(8) || same == 0 {
             break;
         }
     }

@@ -6,13 +6,13 @@ use crate::fs::hfsplus::layout::{
     BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FileInfoRaw, FileRaw, FolderRaw, SYMLINK_TYPE, Variant, finder_flags, mac_date,
     record_flags, record_type,
 };
-use crate::fs::{FileKind, NewKind, NewNode, UF_HIDDEN};
+use crate::fs::{FileKind, NewKind, NewNode, Timestamp, UF_HIDDEN};
 
 impl Volume {
     /// The record of a new object without contents.
     pub(super) fn new_record(&self, id: Cnid, new: &NewNode) -> Object {
         let hfsx = self.read.header.variant == Variant::Hfsx;
-        let date = new.created.map_or_else(|| self.date(), mac_date).into();
+        let date = new.created.map_or_else(|| self.date(), date_of).into();
         let dates = DatesRaw { create: date, content_mod: date, attribute_mod: date, access: date, backup: 0.into() };
         let added = u32::try_from(self.now().seconds.max(0)).unwrap_or(u32::MAX);
         let finder_info = ExtendedInfoRaw { date_added: added.into(), ..Default::default() };
@@ -54,6 +54,11 @@ impl Volume {
             ..Default::default()
         })
     }
+}
+
+/// A date as the volume has it. Of those before 1970, macOS makes 1970 and Linux a time to come.
+pub(super) fn date_of(moment: Timestamp) -> u32 {
+    mac_date(moment.max(Timestamp::from_seconds(0)))
 }
 
 fn bsd(new: &NewNode) -> BsdInfoRaw {

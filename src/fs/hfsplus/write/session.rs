@@ -44,7 +44,7 @@ impl Volume {
             Some(journal) => journal,
             None => self.first_use()?,
         };
-        if self.buffer.page() % u64::from(journal.sector()) != 0 {
+        if !self.buffer.page().is_multiple_of(u64::from(journal.sector())) {
             let message = format!("a journal of {} bytes a sector does not fit the volume's blocks", journal.sector());
             return Err(Error::unsupported(LAYER, message));
         }

@@ -91,7 +91,7 @@ impl Story {
         }
         fs.create(fs.root(), "after", &file()).unwrap();
         fs.unmount().unwrap();
-        check(&*disk(store));
+        sound(disk(store));
     }
 }
 

@@ -32,6 +32,13 @@ fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {
     }
 }
 
+/// By the rules written down for the builder's tests, and by those that users check volumes by.
+fn sound(device: Arc<dyn BlockDevice>) {
+    check(&*device);
+    let problems = crate::fs::hfsplus::check::check(device, &Silent).unwrap();
+    assert!(problems.is_empty(), "{problems:#?}");
+}
+
 /// An empty volume over all of `device`.
 fn format(device: &dyn BlockDevice, options: Options) {
     Plan::new(Tree::empty(options.created), options).unwrap().build(device, &Silent).unwrap();

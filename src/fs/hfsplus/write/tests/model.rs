@@ -205,7 +205,7 @@ impl Run {
         (0..operations).for_each(|_| self.operation());
         self.compare(&self.fs);
         self.fs.unmount().unwrap();
-        check(&*self.device);
+        sound(self.device.clone());
         self.compare(&HfsPlus::open(self.device.clone()).unwrap());
         if self.random.one_in(2) {
             self.fs = HfsPlusMut::open(self.device.clone(), self.options).unwrap();

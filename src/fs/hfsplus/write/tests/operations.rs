@@ -25,7 +25,7 @@ fn a_volume_is_clean_before_and_after() {
     assert!(!HfsPlus::open(device.clone()).unwrap().volume().clean);
     assert_eq!(names(&fs, "/"), ["a"], "no journal is seen");
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     let read = HfsPlus::open(device.clone()).unwrap();
     assert!(read.volume().clean && !read.volume().journaled);
     assert_eq!((names(&read, "/"), contents(&read, "/a")), (vec!["a".to_owned()], b"contents".to_vec()));
@@ -34,7 +34,7 @@ fn a_volume_is_clean_before_and_after() {
 
     fs.remove(fs.root(), "a").unwrap();
     drop(fs);
-    check(&*device);
+    sound(device.clone());
     assert_eq!(HfsPlus::open(device).unwrap().volume().free, free);
 }
 
@@ -74,7 +74,7 @@ fn names_are_made_moved_and_removed() {
         fs.create(root, "pipe", &NewNode::new(NewKind::Special(FileKind::Fifo, 0))).unwrap();
         assert_eq!(fs.resolve("/pipe").unwrap().kind, FileKind::Fifo);
         fs.unmount().unwrap();
-        check(&*device);
+        sound(device.clone());
         let found = HfsPlus::open(device.clone()).unwrap();
         assert_eq!(contents(&found, "/LETTERS/inner/moved"), b"new");
         assert_eq!(found.read_link(link).unwrap(), "LETTERS/inner");
@@ -110,7 +110,7 @@ fn a_file_grows_shrinks_and_is_zero_where_nothing_was_written() {
         assert_eq!(kind(open.set_len(1 << 40, Leave::Zeros)), Kind::Limit);
         assert_eq!((open.info().len, fs.volume().free), (1_000_000, free), "a volume that is full stays as it was");
         fs.unmount().unwrap();
-        check(&*device);
+        sound(device.clone());
         assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/file"), model);
     }
 }
@@ -129,20 +129,20 @@ fn a_file_in_many_pieces_overflows_and_comes_back() {
         }
     }
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     let expected: Vec<u8> = (0..300).flat_map(|block| bytes(4096, (block as u8).wrapping_add(1))).collect();
     assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/even"), expected);
     for len in [1_000_000, 40_000, 20_000] {
         open_files[0].set_len(len, Leave::Zeros).unwrap();
         fs.unmount().unwrap();
-        check(&*device);
+        sound(device.clone());
         assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/even"), expected[..len as usize]);
     }
     drop(open_files);
     fs.remove(fs.root(), "even").unwrap();
     fs.remove(fs.root(), "odd").unwrap();
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     // A tree may have grown meanwhile, and keeps what it has.
     let lost = free - fs.volume().free;
     assert!(lost <= 64 << 10, "{lost} bytes are gone");
@@ -162,7 +162,7 @@ fn files_have_several_names() {
     assert_eq!(kind(fs.link(id, root, "dir")), Kind::Conflict);
     assert_eq!(kind(fs.link(dir, root, "folder")), Kind::Unsupported);
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     for path in ["/first", "/dir/second", "/third"] {
         let attributes = fs.resolve(path).unwrap();
         assert_eq!((attributes.id, attributes.links, attributes.size), (id, 3, 6), "{path}");
@@ -173,18 +173,18 @@ fn files_have_several_names() {
     assert_eq!(fs.resolve("/dir/renamed").unwrap().links, 3, "two names of one file stay two");
     fs.remove(dir, "second").unwrap();
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     fs.remove(dir, "renamed").unwrap();
     assert_eq!(fs.resolve("/third").unwrap().links, 1);
     fs.link(id, root, "again").unwrap();
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     assert_eq!(contents(&HfsPlus::open(device.clone()).unwrap(), "/again"), b"shared");
     fs.remove(root, "again").unwrap();
     fs.remove(root, "third").unwrap();
     assert_eq!(kind(fs.attributes(id)), Kind::NotFound);
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_file_that_is_removed_stays_for_those_who_have_it_open() {
     assert_eq!(kind(fs.attributes(id)), Kind::NotFound);
     fs.remove(root, "file").unwrap();
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     assert_eq!(fs.volume().free, free);
 }
 
@@ -226,7 +226,7 @@ fn attributes_of_every_length_are_kept() {
             assert_eq!(value(node, "com.example.größe").unwrap(), bytes(len, step as u8));
         }
         fs.unmount().unwrap();
-        check(&*device);
+        sound(device.clone());
     }
     assert_eq!(kind(fs.set_xattr(id, "com.example.größe", &Memory::zeros(1), Existing::Keep)), Kind::Conflict);
     for number in 0..300 {
@@ -241,7 +241,7 @@ fn attributes_of_every_length_are_kept() {
     assert_eq!(value(id, "com.apple.ResourceFork").unwrap(), bytes(70_000, 9));
     assert_eq!(fs.resolve("/file").unwrap().resource_size, 70_000);
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     for name in fs.xattrs(id).unwrap() {
         fs.remove_xattr(id, &name).unwrap();
         assert_eq!(kind(fs.remove_xattr(id, &name)), Kind::NotFound);
@@ -249,7 +249,7 @@ fn attributes_of_every_length_are_kept() {
     assert!(fs.xattrs(id).unwrap().is_empty() && !fs.attributes(id).unwrap().has_xattrs);
     fs.remove(root, "dir").unwrap();
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn modes_owners_flags_and_dates_are_set() {
     fs.set_attributes(id, &change).unwrap();
     fs.set_attributes(fs.root(), &Change { mode: Some(0o700), ..Change::default() }).unwrap();
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     let found = HfsPlus::open(device).unwrap();
     let file = found.resolve("/file").unwrap();
     assert_eq!(
@@ -304,12 +304,12 @@ fn a_full_volume_can_be_emptied() {
         assert_eq!(contents(&fs, name), bytes(4096, seed as u8));
     }
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
     for name in names(&fs, "/") {
         fs.remove(fs.root(), &name).unwrap();
     }
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_folder_of_many_files_is_listed_while_it_changes() {
     .unwrap();
     assert_eq!((seen, names(&fs, "/many").len()), (5000, 0));
     fs.unmount().unwrap();
-    check(&*device);
+    sound(device.clone());
 }
 
 #[test]
