@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::device::Leave;
 use crate::fs::{Attributes, FileKind};
-use crate::store::{Open, Store};
-use crate::testing::PowerCut;
 
 const LEN: u64 = 1 << 20;
 

@@ -14,6 +14,8 @@ use crate::fs::hfsplus::build::{Options, Plan};
 use crate::fs::source::Tree;
 use crate::fs::{FileSystemExt, FileSystemMutExt, NewKind};
 use crate::progress::Silent;
+use crate::store::{Open, Store};
+use crate::testing::{PowerCut, Random};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::device::Leave;
-use crate::testing::Random;
 use crate::{Error, Kind};
 
 #[derive(Debug, Clone, Default, PartialEq)]
