@@ -5,6 +5,7 @@
 //! ```text
 //!  a file .................... fs::hfsplus        a device over a volume's extents
 //!  a volume .................. partition          a window on a disk (GPT, APM, MBR)
+//!  an overlay ................ container::stack   a device over devices
 //!  a disk .................... container          raw, sparse bundle, sparse image, ASIF, UDIF
 //!  plain bytes ............... crypt              over one encrypted file
 //!  stored bytes .............. store              a local folder, memory

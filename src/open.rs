@@ -7,8 +7,10 @@ mod container;
 mod create;
 mod examine;
 mod kept;
+pub(crate) mod note;
 mod parts;
 mod place;
+pub mod stack;
 mod unlock;
 mod volume;
 
@@ -22,6 +24,7 @@ use crate::container::asif::Asif;
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::Bundle;
 use crate::container::sparseimage::SparseImage;
+use crate::container::stack::Stack;
 use crate::container::udif::Udif;
 use crate::crypt;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
@@ -31,7 +34,10 @@ use crate::partition::{self, Map};
 use crate::store::LocalFile;
 use crate::{Error, Kind, Result};
 
+use self::stack::LayerFile;
+
 pub(crate) use container::recognise;
+pub(crate) use container::stands_alone;
 pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use examine::{Examination, Judged, Verdict, examine};
 pub use kept::KeptDraft;
@@ -59,11 +65,14 @@ pub struct OpenOptions<'a> {
     pub image_format: Option<Format>,
     /// Whom to ask for a passphrase if the image is encrypted. `None`: such an image stays locked.
     pub keys: Option<&'a dyn Keys>,
+    /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is opened read-only then, whatever
+    /// `access` says: what is written goes to the last of them, which is made if it is missing.
+    pub shadows: &'a [PathBuf],
 }
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { access: Access::ReadOnly, image_format: None, keys: None }
+        Self { access: Access::ReadOnly, image_format: None, keys: None, shadows: &[] }
     }
 }
 
@@ -84,6 +93,10 @@ pub enum Layer {
     Asif(Arc<Asif>),
     /// A UDIF image: the disk in chunks, mostly compressed.
     Udif(Arc<Udif>),
+    /// A layer over the disk below, in a file of its own.
+    Overlay(LayerFile),
+    /// The disk that an image and the layers over it make up.
+    Stack(Arc<Stack>),
     /// The map of the disk.
     Partitions(Map),
     /// What is on the disk, or in its partitions.
@@ -99,7 +112,9 @@ impl Layer {
             Self::SparseImage(image) => image.clone(),
             Self::Asif(image) => image.clone(),
             Self::Udif(udif) => udif.clone(),
-            Self::File(_) | Self::Crypt(_) | Self::Partitions(_) | Self::Volumes(_) => return None,
+            Self::Stack(stack) => stack.clone(),
+            // Alone a layer is none.
+            Self::File(_) | Self::Crypt(_) | Self::Overlay(_) | Self::Partitions(_) | Self::Volumes(_) => return None,
         })
     }
 }
@@ -128,9 +143,9 @@ pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) 
 }
 
 /// What is known of an image besides its layers.
-struct Found {
+pub(crate) struct Found {
     format: Format,
-    disk: Arc<dyn BlockDevice>,
+    pub(crate) disk: Arc<dyn BlockDevice>,
     warnings: Vec<String>,
 }
 
@@ -142,6 +157,16 @@ impl Found {
 
 /// Opens layer after layer and keeps them in `layers`.
 fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+    let mut found = open_disk(path, options, layers)?;
+    survey_disk(&mut found, options, layers)?;
+    Ok(found)
+}
+
+/// The disk of an image, whatever is on it, with the layers over it that `options` name.
+pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+    if !options.shadows.is_empty() {
+        return stack::open(path, options, layers);
+    }
     if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
         return Err(Error::unsupported(LAYER, format!("{} ({format}) is not read yet", format.description())));
     }
@@ -150,7 +175,6 @@ fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<
     if options.image_format.is_none() {
         found.warnings.extend(container::misnamed(path, found.format));
     }
-    survey_disk(&mut found, options, layers)?;
     Ok(found)
 }
 
@@ -289,6 +313,14 @@ impl Image {
     pub fn udif(&self) -> Option<&Udif> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Udif(udif) => Some(&**udif),
+            _ => None,
+        })
+    }
+
+    /// The layers that lie over it, from the bottom.
+    pub fn overlays(&self) -> impl Iterator<Item = &LayerFile> {
+        self.layers.iter().filter_map(|layer| match layer {
+            Layer::Overlay(file) => Some(file),
             _ => None,
         })
     }

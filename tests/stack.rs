@@ -14,7 +14,7 @@ use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, I
 use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
 use bandsaw::testing::model::{Model, operations};
 use bandsaw::testing::power_cut::Survival;
-use bandsaw::testing::{Random, conformance};
+use bandsaw::testing::{Random, conformance, mutate};
 use bandsaw::{Kind, Result};
 use common::small_asif::{SMALL, small_image};
 use proptest::prelude::*;
@@ -371,6 +371,37 @@ fn what_makes_no_stack_is_refused() {
     assert!(refused(vec![cache(2 * MIB, 512)]).to_string().contains("a cache of 2097152 bytes over an image of 1048576"));
     let small = (0..257).map(|_| small_image(&MemoryStore::default(), SMALL).unwrap().overlaid());
     assert_eq!(refused(small.collect()).kind(), Kind::Invalid);
+}
+
+/// The file of a layer: opened or refused, read or refused, written or refused, and never taken for anything else.
+#[test]
+fn broken_layers_are_read_or_refused() {
+    let store = MemoryStore::default();
+    let good = small_image(&store, 20 * SMALL).unwrap().overlaid();
+    good.write_at(3000, &Random::new(1).bytes(30_000)).unwrap();
+    good.discard(2 * SMALL..5 * SMALL + 1024, Leave::Zeros).unwrap();
+    good.flush().unwrap();
+    let file = store.open("disk.asif", Open::Read).unwrap().unwrap();
+    let good = file.read_vec(0, file.info().len as usize).unwrap();
+    let (mut refused, mut whole) = (0, 0);
+    for seed in 0..200 {
+        let broken = mutate::mutated(&good, &mut Random::new(seed));
+        let Ok(layer) = Asif::open(Arc::new(Memory::from(broken))) else {
+            refused += 1;
+            continue;
+        };
+        let layer: Arc<dyn Overlay> = Arc::new(layer.overlaid());
+        let Ok(stack) = Stack::new(base(20 * SMALL), vec![(Role::Overlay, layer)], Access::ReadWrite) else { continue };
+        let len = stack.info().len;
+        let read = stack.extents(0..len).take(1000).all(|extent| {
+            let piece = extent.and_then(|(at, _)| stack.read_vec(at.start, (at.end - at.start).min(64 << 10) as usize));
+            piece.is_ok()
+        });
+        let changed = stack.write_at(len / 2, &[1]).and_then(|()| stack.discard(1..len.min(MIB), Leave::Zeros));
+        let changed = changed.and_then(|()| stack.set_len(len.min(MIB) + 5120, Leave::Zeros)).and_then(|()| stack.flush());
+        whole += u64::from(read && changed.is_ok());
+    }
+    assert!(refused >= 20 && whole >= 20, "{refused} were refused, {whole} were whole");
 }
 
 #[test]

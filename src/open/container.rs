@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Found, LAYER, Layer, OpenOptions, parts, unlock};
+use super::{Found, LAYER, Layer, OpenOptions, note, parts, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -126,12 +126,14 @@ fn open_asif(file: Arc<dyn BlockDevice>, access: Access, layers: &mut Vec<Layer>
 }
 
 /// Refuses a layer of a stack: alone it would show zeros where it shows what is below.
-pub(super) fn stands_alone(image: &Asif) -> Result<()> {
-    if image.layer().is_overlaid {
-        let message = format!("is a layer above the image {}, without which it is no disk", image.layer().parent);
-        return Err(Error::new(Kind::NotFound, LAYER, message));
+pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
+    let remembered = note::below(&image.metadata()).map(|note| note.below);
+    if !image.layer().is_overlaid && remembered.is_none() {
+        return Ok(());
     }
-    Ok(())
+    let below = remembered.unwrap_or_else(|| format!("the image with UUID {}", image.layer().parent));
+    let what = if image.layer().is_cache { "a cache of" } else { "a layer over" };
+    Err(Error::new(Kind::NotFound, LAYER, format!("is {what} {below}, without which it is no disk")))
 }
 
 /// The exact kind follows from the chunks, whichever was named.

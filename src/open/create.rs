@@ -1,5 +1,6 @@
 //! New images, which get their name when they are finished and not before.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -95,7 +96,8 @@ impl Draft {
         self.image().disk().flush().map_err(|error| error.in_file(&path))?;
         self.image = None;
         self.place.take().map_err(|error| error.in_file(&path))?;
-        let mut image = open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys: None })?;
+        let mut image =
+            open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() })?;
         // What was said of the choices made here is not said again when the image is opened later.
         warnings.append(&mut image.warnings);
         image.warnings = warnings;
@@ -152,6 +154,20 @@ impl FileDraft {
         self.file = None;
         self.place.take().map_err(|error| error.in_file(&path))?;
         Ok(path)
+    }
+
+    /// Lets the file be read and written by the same users as the one that it replaces.
+    pub(super) fn keep_mode(&self) -> Result<()> {
+        let failed = |source| Error::io(LAYER, "take over who may read it", source);
+        let mode = fs::metadata(self.place.target()).map_err(failed)?.permissions();
+        fs::set_permissions(self.place.aside(), mode).map_err(failed)
+    }
+
+    /// Makes the file durable and puts it in its place.
+    pub(super) fn close(mut self) -> Result<()> {
+        self.file().flush()?;
+        self.file = None;
+        self.place.take()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::container::{self, lock_file, recognise};
-use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, is_blank, look_at, parts, unlock, volume};
+use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, is_blank, look_at, parts, stack, unlock, volume};
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
 use crate::container::{Format, asif, sparsebundle, sparseimage};
@@ -103,7 +103,7 @@ fn examine_folder(path: &Path, options: &OpenOptions<'_>, found: &mut Examinatio
     }
     let opened = container::open_folder(path, options, &mut Vec::new());
     match found.opened("disk", opened)? {
-        Some(bundle) => examine_disk(&bundle.disk, Format::Udsb, options, found, progress),
+        Some(bundle) => examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress),
         None => Ok(()),
     }
 }
@@ -123,7 +123,7 @@ fn examine_file(path: &Path, options: &OpenOptions<'_>, found: &mut Examination,
     };
     let parts = if format.is_udif() { parts::find(path, plain.clone(), options, &mut Vec::new()) } else { Ok(Vec::new()) };
     match examine_container(&plain, parts, format, found, progress)? {
-        Some(disk) => examine_disk(&disk, format, options, found, progress),
+        Some(disk) => examine_shown(path, &disk, format, options, found, progress),
         None => Ok(()),
     }
 }
@@ -155,6 +155,32 @@ fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn B
         problems.add(Severity::Warning, Error::corrupt("raw image", raw.info().len, odd));
     }
     Arc::new(raw)
+}
+
+/// Looks at the layers over a disk, if there are any, and at what is on the disk that shows.
+fn examine_shown(
+    path: &Path,
+    disk: &Arc<dyn BlockDevice>,
+    format: Format,
+    options: &OpenOptions<'_>,
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<()> {
+    if options.shadows.is_empty() {
+        return examine_disk(disk, format, options, found, progress);
+    }
+    for shadow in options.shadows {
+        let file: Arc<dyn BlockDevice> = lock_file(shadow, Access::ReadOnly)?;
+        let checked = asif::check(&file, &mut found.problems, progress).map_err(|error| error.in_file(shadow));
+        if found.judged(format!("layer {}", shadow.display()), checked)?.is_none() {
+            return Ok(());
+        }
+    }
+    let opened = stack::open(path, options, &mut Vec::new());
+    match found.opened("stack", opened)? {
+        Some(stack) => examine_disk(&stack.disk, format, options, found, progress),
+        None => Ok(()),
+    }
 }
 
 /// Looks at the partition map and at every volume of a disk.

@@ -10,5 +10,6 @@ mod folders;
 pub mod import;
 pub mod repair;
 pub mod segment;
+pub mod stack;
 mod tar;
 pub mod verify;

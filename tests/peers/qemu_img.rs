@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bandsaw::container::Format;
 use bandsaw::container::raw::Raw;
-use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
 use bandsaw::open::OpenOptions;
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::progress::Silent;
@@ -25,7 +26,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("qemu-img", &[QEMU_IMG, QEMU_IO])
         .test("converts_our_raw_disk", converts_our_raw_disk)
         .test("converts_our_volumes", converts_our_volumes)
-        .test("we_read_its_raw_disk", we_read_its_raw_disk);
+        .test("we_read_its_raw_disk", we_read_its_raw_disk)
+        .test("changes_a_disk_as_our_stack_does", changes_a_disk_as_our_stack_does);
 }
 
 /// Data with holes about it and in it: to qcow2 and back, nothing is lost, and the holes are where we say.
@@ -97,6 +99,39 @@ fn we_read_its_raw_disk() {
     let disk = Raw::new(Arc::new(disk::open(&path, bandsaw::store::Open::Read)));
     assert_eq!(disk.info().len, DISK_LEN);
     assert!(disk.read_vec(0, expected.len()).expect("reading") == expected, "contents differ");
+}
+
+/// A layer over its disk, then put into it: the same as if it had written there itself.
+fn changes_a_disk_as_our_stack_does() {
+    let scratch = crate::scratch();
+    let [base, layer, flat, copy] = ["base.img", "layer.asif", "flat.img", "copy.img"].map(|name| scratch.path().join(name));
+    run(QEMU_IMG.command().args(["create", "-q", "-f", "raw"]).arg(&base).arg(DISK_LEN.to_string()));
+    let write = |path: &Path, commands: &[&str]| {
+        let mut qemu_io = QEMU_IO.command();
+        qemu_io.args(["-f", "raw"]).args(commands.iter().flat_map(|command| ["-c", command]));
+        run(qemu_io.arg(path));
+    };
+    write(&base, &["write -P 0xab 1M 2M", "write -P 0xcd 67107840 1024"]);
+    std::fs::copy(&base, &copy).expect("copying the disk");
+    write(&copy, &["write -P 0x11 1536k 1M", "write -P 0x22 100 300", "write -z 1M 4k", "write -P 0x33 67108000 100"]);
+    let before = std::fs::read(&base).expect("reading the base");
+
+    let shadows = [layer.clone()];
+    let udrw = OpenOptions { image_format: Some(Format::Udrw), ..OpenOptions::default() };
+    let options = OpenOptions { access: Access::ReadWrite, shadows: &shadows, ..udrw };
+    let stack = bandsaw::open::open(&base, &options).expect("opening the stack");
+    let disk = stack.disk();
+    disk.write_at(1536 << 10, &vec![0x11; 1 << 20]).expect("writing");
+    disk.write_at(100, &[0x22; 300]).expect("writing a part of a sector");
+    disk.discard(1 << 20..(1 << 20) + 4096, Leave::Zeros).expect("discarding");
+    disk.write_at(67_108_000, &[0x33; 100]).expect("writing near the end");
+    disk.flush().expect("flushing");
+    convert(&stack, &flat, &ConvertOptions { format: Format::Udrw, ..ConvertOptions::default() }, &Silent).expect("flattening");
+    drop(stack);
+    compare(&copy, &flat);
+    assert!(std::fs::read(&base).expect("reading the base") == before, "the base was changed");
+    bandsaw::ops::stack::commit(&base, &shadows, &udrw, &Silent).expect("committing");
+    compare(&copy, &base);
 }
 
 fn json(command: &mut std::process::Command) -> Value {

@@ -15,7 +15,7 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
-pub(crate) use self::container::{AsifFacts, BundleFacts, SparseImageFacts, UdifFacts};
+pub(crate) use self::container::{AsifFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::rfc3339;
@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     pub(crate) sparse_image: Option<SparseImageFacts>,
     pub(crate) asif: Option<AsifFacts>,
     pub(crate) udif: Option<UdifFacts>,
+    /// Layers over the image, from the bottom.
+    pub(crate) layers: Vec<LayerFacts>,
     pub(crate) partition_map: Option<MapFacts>,
     pub(crate) volumes: Vec<VolumeFacts>,
     pub(crate) warnings: Vec<String>,
@@ -131,6 +133,7 @@ impl Facts {
             sparse_image: None,
             asif: None,
             udif: None,
+            layers: Vec::new(),
             partition_map: None,
             volumes: Vec::new(),
             warnings: Vec::new(),
@@ -177,6 +180,8 @@ impl Facts {
                     self.add_disk(&**udif);
                     self.udif = Some(UdifFacts::new(udif));
                 }
+                Layer::Overlay(file) => self.layers.push(LayerFacts::new(file)?),
+                Layer::Stack(stack) => self.add_disk(&**stack),
                 Layer::Partitions(map) => self.partition_map = Some(MapFacts::new(map)),
                 Layer::Volumes(volumes) => {
                     for volume in volumes {

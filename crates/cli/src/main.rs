@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod facts;
 mod failure;
+mod layers;
 mod new_file;
 mod node;
 mod output;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use bandsaw::size;
 
-use crate::facts::{AsifFacts, ContentFacts, CryptFacts, Facts, MapFacts, SparseImageFacts, UdifFacts, VolumeFacts};
+use crate::facts::{AsifFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts, SparseImageFacts, UdifFacts, VolumeFacts};
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
 
@@ -40,6 +40,7 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
         let (used, all) = (grouped(bundle.bands_in_use), grouped(bundle.bands));
         sheet.fact("bands", &format!("{used} of {all} in use, {} each", exact(bundle.band_size)))?;
     }
+    facts.layers.iter().try_for_each(|layer| sheet.layer(layer))?;
     if let Some(map) = &facts.partition_map {
         sheet.partitions(map)?;
     }
@@ -51,6 +52,11 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
         )?;
     }
     facts.volumes.iter().try_for_each(|volume| sheet.volume(volume))
+}
+
+/// Writes the facts of one layer.
+pub(crate) fn layer(facts: &LayerFacts, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+    Sheet { output, out }.layer(facts)
 }
 
 struct Sheet<'a> {
@@ -125,6 +131,17 @@ impl Sheet<'_> {
             self.fact("metadata", &self.output.name(&image.user_metadata.join(", ")))?;
         }
         Ok(())
+    }
+
+    fn layer(&mut self, layer: &LayerFacts) -> io::Result<()> {
+        let AsifFacts { kind, uuid, sector_size, .. } = &layer.asif;
+        self.fact(kind, &self.output.name(&layer.file))?;
+        let size = format!("{}, blocks of {sector_size} bytes, {} on disk", exact(layer.size), exact(layer.size_on_disk));
+        self.fact("", &size)?;
+        match &layer.asif.parent {
+            Some(parent) => self.fact("", &format!("uuid {uuid}, over {parent}")),
+            None => self.fact("", &format!("uuid {uuid}, over an image without one")),
+        }
     }
 
     fn partitions(&mut self, map: &MapFacts) -> io::Result<()> {

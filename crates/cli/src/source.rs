@@ -1,7 +1,7 @@
 //! What a verb reads: the argument that names an image, and how it is opened.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::address::Address;
@@ -10,9 +10,10 @@ use bandsaw::device::Access;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt};
 use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw::{Error, Kind};
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use crate::failure::{Advise, Failure, Outcome};
+use crate::layers;
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 
@@ -22,6 +23,10 @@ pub(crate) struct Opening {
     /// Take the image for this format, whatever it looks like: udrw, udsb, udsp, asif, udzo and so on
     #[arg(long, value_name = "FORMAT")]
     image_format: Option<Format>,
+    /// A layer or shadow file over the image, which then stays as it is: what is written goes there, and a missing one is
+    /// made. Several lie over each other in the order given
+    #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    shadows: Vec<PathBuf>,
     #[command(flatten)]
     passphrase: Passphrase,
 }
@@ -47,9 +52,17 @@ impl Opening {
         &self.passphrase
     }
 
+    /// The same with these layers over the image.
+    pub(crate) fn with_layers(&self, layers: Vec<PathBuf>) -> Outcome<Self> {
+        match self.shadows.is_empty() {
+            true => Ok(Self { shadows: layers, ..self.clone() }),
+            false => Err(Failure::usage("--shadow", "here the layers are named after the base, without the option")),
+        }
+    }
+
     /// For `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
-        OpenOptions { access, image_format: self.image_format, keys: Some(&self.passphrase) }
+        OpenOptions { access, image_format: self.image_format, keys: Some(&self.passphrase), shadows: &self.shadows }
     }
 }
 
@@ -62,8 +75,17 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         Kind::NotFound if image.starts_with("./") && image.contains(':') => {
             "with ./ in front all of it names a host file; leave ./ away to name something in an image"
         }
+        Kind::NotFound if error.layer() == "image" => match layers::beneath(image) {
+            Some(hint) => return Failure::from(error).hint(hint),
+            None => return error.into(),
+        },
+        Kind::Conflict if error.layer() == "stack" => {
+            "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
+        }
         Kind::WrongKey => "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass",
-        Kind::ReadOnly => "`bandsaw convert` makes a copy that can be changed",
+        Kind::ReadOnly => {
+            "`--shadow FILE` keeps the changes in a file of their own, `bandsaw convert` makes a copy that can be changed"
+        }
         _ => return error.into(),
     };
     Failure::from(error).hint(hint)

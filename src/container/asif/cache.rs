@@ -28,6 +28,15 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         Self { slots: HashMap::new(), clock: VecDeque::new(), changed: HashSet::new(), writing: HashSet::new(), limit }
     }
 
+    /// Values kept, but for those that were changed.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     pub(super) fn get(&self, key: K) -> Option<&V> {
         let slot = self.slots.get(&key)?;
         if !slot.used.load(Ordering::Relaxed) {

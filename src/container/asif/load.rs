@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use uuid::Uuid;
 use zerocopy::big_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -61,6 +62,15 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     }
     let Walk { used, bitmaps, beyond, .. } = walk;
     Ok(Loaded { raw, active, version, tables, used, bitmaps, beyond, header })
+}
+
+/// The UUID in the header of the image in `file`, nothing else of which is read. `None`: it is none.
+pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
+    if file.info().len < LEAST_FILE {
+        return Ok(None);
+    }
+    let raw = HeaderRaw::read(file.read_array::<HEADER>(0)?);
+    Ok(Header::parse(&raw).ok().map(|_| Uuid::from_bytes(raw.uuid)))
 }
 
 /// The directory with the higher version, the first if there is no higher one.

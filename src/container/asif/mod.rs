@@ -47,6 +47,7 @@ use crate::{Error, Kind, Result};
 pub use self::check::check;
 pub use self::create::{CreateOptions, Kind as LayerKind};
 pub use self::geometry::probe;
+pub use self::load::peek_uuid;
 pub use self::metadata::Metadata;
 pub use self::repair::{plan, repair};
 
@@ -168,6 +169,13 @@ impl Asif {
     #[must_use]
     pub fn overlaid(mut self) -> Self {
         self.layer.is_overlaid = true;
+        self
+    }
+
+    /// The same image with less in memory, so that `images` of them take no more than one alone.
+    #[must_use]
+    pub fn sharing_memory(mut self, images: usize) -> Self {
+        self.tables.share(images);
         self
     }
 

@@ -27,6 +27,8 @@ const PAGE_BYTES: u64 = PER_PAGE as u64 * 8;
 const PAGES: usize = 4096;
 /// Bytes of masks kept.
 const MASK_BYTES: usize = 8 << 20;
+/// Pages, and masks, kept at least, however many images share the memory.
+const LEAST_KEPT: usize = 64;
 
 /// Part of a table, as on disk.
 type Page = [U64; PER_PAGE as usize];
@@ -122,6 +124,14 @@ impl Tables {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps only so much that `images` of the kind take no more memory than one alone.
+    pub(super) fn share(&mut self, images: usize) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let part = |limit: usize| (limit / images.max(1)).max(LEAST_KEPT.min(limit));
+        state.pages.set_limit(part(state.pages.limit()));
+        state.masks.set_limit(part(state.masks.limit()));
+    }
+
     /// Tables and bitmaps.
     pub(super) fn count(&self) -> (u64, u64) {
         let state = self.state();
@@ -131,8 +141,7 @@ impl Tables {
     /// Whether so much was changed that it should be committed before more is.
     pub(super) fn is_full_of_changes(&self) -> bool {
         let state = self.state();
-        let mask_bytes = state.masks.count_changed() * self.geometry.mask_bytes() as usize;
-        state.pages.count_changed() > PAGES / 2 || mask_bytes > MASK_BYTES / 2
+        state.pages.count_changed() > state.pages.limit() / 2 || state.masks.count_changed() > state.masks.limit() / 2
     }
 
     /// What stands for `chunk`.

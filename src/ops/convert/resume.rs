@@ -63,6 +63,11 @@ fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
         let (ino, size) = (meta.ino(), meta.len());
         sum.update(format!("{ino} {size} {} {}", meta.mtime(), meta.mtime_nsec()));
     }
+    for layer in from.overlays() {
+        let failed = |source| Error::io("image", "look at", source).in_file(&layer.path);
+        let meta = fs::metadata(&layer.path).map_err(failed)?;
+        sum.update(format!("\n{} {} {} {}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+    }
     let mut line = format!("{format} {len} {band_size:?} {sector_size:?} ");
     for byte in sum.finalize() {
         let _ = write!(line, "{byte:02x}");

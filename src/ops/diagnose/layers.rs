@@ -32,6 +32,11 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             );
             one("UDIF", what)
         }
+        Layer::Overlay(file) => {
+            let name = file.path.display();
+            one("layer", format!("{name}, a disk of {} in {} chunks", exact(file.image.info().len), file.image.usage().data))
+        }
+        Layer::Stack(stack) => one("stack", format!("a disk of {}", exact(stack.info().len))),
         Layer::Partitions(map) => {
             let mut what = match map.partitions.len() {
                 1 => "1 partition".to_owned(),

@@ -47,7 +47,7 @@ fn fill(bench: &Bench, name: &str, bands: u64) -> Result<PathBuf> {
 }
 
 fn options() -> OpenOptions<'static> {
-    OpenOptions { access: Access::ReadOnly, image_format: Some(Format::Udsb), keys: None }
+    OpenOptions { access: Access::ReadOnly, image_format: Some(Format::Udsb), ..OpenOptions::default() }
 }
 
 fn opened(path: &Path) -> Result<Duration> {

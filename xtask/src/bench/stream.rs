@@ -87,7 +87,7 @@ impl Subject<'_> {
     }
 
     fn open(&self) -> Result<Arc<dyn BlockDevice>> {
-        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format), keys: None };
+        let options = OpenOptions { access: Access::ReadWrite, image_format: Some(self.format), ..OpenOptions::default() };
         Ok(open::open(&self.path(), &options)?.disk().clone())
     }
 

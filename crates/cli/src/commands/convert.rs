@@ -71,6 +71,11 @@ struct Converted {
 }
 
 impl Convert {
+    /// The verb for this image.
+    pub(super) fn of(source: OsString, target: PathBuf, container: Container, opening: Opening) -> Self {
+        Self { source, target: Some(target), output: None, resume: false, container, opening }
+    }
+
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let Some(target) = self.target.as_deref().or(self.output.as_deref()) else {
             return Err(Failure::usage("TARGET", "the image to make is not named"));

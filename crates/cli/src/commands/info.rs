@@ -21,6 +21,7 @@ Examples:
   bandsaw Docs.sparsebundle                  the same
   bandsaw info --json Docs.sparsebundle      for programs, sizes in bytes
   bandsaw info --passfile key Secret.dmg     what is inside an encrypted image, too
+  bandsaw info --shadow over.asif disk.img   an image with a layer over it
   bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
 pub(crate) struct Info {
     /// The image
@@ -31,6 +32,11 @@ pub(crate) struct Info {
 }
 
 impl Info {
+    /// The verb for this image.
+    pub(super) fn of(image: OsString, opening: Opening) -> Self {
+        Self { image, opening }
+    }
+
     /// Prints what is known even if the image opens only in part; what stopped it is the failure.
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;

@@ -41,9 +41,14 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
     let mut pages = vec![("bandsaw.1".to_owned(), page(&whole, "bandsaw")?)];
-    for verb in whole.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+    let shown = |verb: &&Command| !verb.is_hide_set() && verb.get_name() != "help";
+    for verb in whole.get_subcommands().filter(shown) {
         let name = format!("bandsaw-{}", verb.get_name());
         pages.push((format!("{name}.1"), page(verb, &name)?));
+        for part in verb.get_subcommands().filter(shown) {
+            let name = format!("{name}-{}", part.get_name());
+            pages.push((format!("{name}.1"), page(part, &name)?));
+        }
     }
     Ok(pages)
 }
@@ -52,7 +57,7 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     // Examples and exit status become sections of their own, set as they were written.
     let examples = command.get_after_help().map(ToString::to_string);
     let bare = command.clone().name(name.to_owned()).after_help("").after_long_help("");
-    let is_whole = bare.has_subcommands();
+    let (is_whole, has_parts) = (name == "bandsaw", bare.has_subcommands());
     let page = Page::new(bare);
     let mut text = Vec::new();
     page.render_title(&mut text)?;
@@ -60,7 +65,7 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     page.render_synopsis_section(&mut text)?;
     page.render_description_section(&mut text)?;
     page.render_options_section(&mut text)?;
-    if is_whole {
+    if has_parts {
         page.render_subcommands_section(&mut text)?;
     }
     let mut rest = Roff::new();

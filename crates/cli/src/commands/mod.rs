@@ -15,6 +15,7 @@ mod ls;
 mod man;
 mod repair;
 mod segment;
+mod stack;
 mod tree;
 mod verify;
 
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Check(check::Check),
     Diagnose(diagnose::Diagnose),
     Repair(repair::Repair),
+    Stack(stack::Stack),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Write the manual pages into a folder
@@ -73,6 +75,7 @@ impl Command {
             Self::Check(verb) => verb.run(output),
             Self::Diagnose(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
+            Self::Stack(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),
         }

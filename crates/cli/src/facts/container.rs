@@ -1,12 +1,16 @@
 //! What is known of each kind of container.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use bandsaw::container::asif::Asif;
 use bandsaw::container::sparsebundle::{Bundle, Survey};
 use bandsaw::container::sparseimage::SparseImage;
 use bandsaw::container::udif::Udif;
 use bandsaw::device::BlockDevice;
+use bandsaw::open::stack::LayerFile;
+use bandsaw::{Error, Result};
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -45,6 +49,16 @@ pub(crate) struct SparseImageFacts {
     pub(crate) nodes: u64,
     /// Bytes of the file, without the encryption around it.
     pub(crate) file_len: u64,
+}
+
+/// A layer over an image.
+#[derive(Debug, Serialize)]
+pub(crate) struct LayerFacts {
+    pub(crate) file: String,
+    pub(crate) size: u64,
+    pub(crate) size_on_disk: u64,
+    #[serde(flatten)]
+    pub(crate) asif: AsifFacts,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,6 +110,18 @@ impl SparseImageFacts {
             nodes: usage.nodes,
             file_len: usage.file_len,
         }
+    }
+}
+
+impl LayerFacts {
+    pub(crate) fn new(layer: &LayerFile) -> Result<Self> {
+        let failed = |error| Error::io("image", "look at", error).in_file(&layer.path);
+        Ok(Self {
+            file: layer.path.to_string_lossy().into_owned(),
+            size: layer.image.info().len,
+            size_on_disk: fs::metadata(&layer.path).map_err(failed)?.blocks() * 512,
+            asif: AsifFacts::new(&layer.image),
+        })
     }
 }
 

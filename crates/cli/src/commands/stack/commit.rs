@@ -1,0 +1,77 @@
+//! `bandsaw stack commit`: a layer put into the image below it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::device::Access;
+use bandsaw::ops::stack::commit;
+use bandsaw::{Kind, size};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::split;
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::{self, Opening};
+
+/// Put the topmost layer of a stack into the image below it
+///
+/// The image directly below gets everything that the layer has, and its size; the layer is empty afterwards and can be used
+/// further, or be removed. Stopped at any point, by whatever, the two together still make up the same disk, and the same
+/// command goes on.
+///
+/// Other layers over the image below do not fit it any more: its contents have changed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw stack commit disk.img changes.asif                 into a raw image
+  bandsaw stack commit base.asif monday.asif tuesday.asif    tuesday's changes into monday.asif")]
+pub(crate) struct Commit {
+    /// The base, then the layers from the bottom
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
+    images: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    layer: PathBuf,
+    into: PathBuf,
+    bytes_written: u64,
+    bytes_zeroed: u64,
+    resumed_at: u64,
+}
+
+impl Commit {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        let (base, layers) = split(&self.images)?;
+        let opening = self.opening.with_layers(layers)?;
+        let options = opening.options(Access::ReadWrite);
+        let bar = Bar::new(output);
+        let done = commit(Path::new(&base), options.shadows, &options, &bar).map_err(|error| source::advise(error, &base));
+        let done = done.advise(Kind::ReadOnly, || "`bandsaw stack flatten` makes one new image of them".to_owned())?;
+        drop(bar);
+        let mut files = options.shadows.iter().rev();
+        let layer = files.next().cloned().unwrap_or_default();
+        let facts = Facts {
+            schema: 1,
+            layer,
+            into: files.next().cloned().unwrap_or_else(|| PathBuf::from(&base)),
+            bytes_written: done.written,
+            bytes_zeroed: done.zeroed,
+            resumed_at: done.resumed_at,
+        };
+        output.done(&facts, |out| {
+            let name = |path: &Path| output.name(&path.to_string_lossy());
+            writeln!(out, "{} has everything now, {} is empty", name(&facts.into), name(&facts.layer))?;
+            if facts.resumed_at > 0 {
+                writeln!(out, "went on at {:#}", size::display(facts.resumed_at))?;
+            }
+            writeln!(out, "wrote {:#}, zeroed {:#}", size::display(facts.bytes_written), size::display(facts.bytes_zeroed))
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! `bandsaw stack create`: a new layer.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use bandsaw::container::stack::Role;
+use bandsaw::device::Access;
+use bandsaw::open::stack::{LayerOptions, create_layer, open_layer};
+use bandsaw::{Kind, size};
+use clap::{Args, ValueHint};
+
+use super::{advise, split};
+use crate::facts::LayerFacts;
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::sheet;
+use crate::source::{self, Opening};
+
+/// Make an empty layer over an image, or over the layers that lie over it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw stack create disk.img changes.asif                 over a raw image
+  bandsaw stack create base.asif monday.asif tuesday.asif    over base.asif and monday.asif
+  bandsaw stack create --size 200g base.asif larger.asif     a disk larger than its base
+  bandsaw stack create --cache /net/base.asif cache.asif     copies of what is read of a slow image")]
+pub(crate) struct Create {
+    /// The base, the layers over it from the bottom, and last the layer to make
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
+    images: Vec<OsString>,
+    /// Make a cache, which keeps copies of what is read from below; a stack has at most one, and another layer above it
+    #[arg(long, conflicts_with = "size")]
+    cache: bool,
+    /// Size of the disk, if it is not to be that of the disk below
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// Size of the layer's blocks: 512 or 4096; without it that of the sectors below
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    block_size: Option<u64>,
+    /// Replace an image that exists
+    #[arg(long, visible_alias = "ov")]
+    overwrite: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Create {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        let (base, mut layers) = split(&self.images)?;
+        let new = layers.pop().ok_or_else(|| Failure::usage("stack", "the layer to make is expected last"))?;
+        let opening = self.opening.with_layers(layers)?;
+        let options = LayerOptions {
+            role: if self.cache { Role::Cache } else { Role::Overlay },
+            len: self.size,
+            block: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            overwrite: self.overwrite,
+        };
+        let made = create_layer(&new, Path::new(&base), &opening.options(Access::ReadOnly), &options);
+        let exists = new.exists() && !self.overwrite;
+        if exists && made.as_ref().is_err_and(|error| error.kind() == Kind::Conflict && error.layer() == "image") {
+            return made.advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
+        }
+        match made {
+            Err(error) if error.kind() == Kind::Conflict => return advise(Err(error)),
+            made => made.map_err(|error| source::advise(error, &base))?,
+        }
+        let facts = LayerFacts::new(&open_layer(&new, Access::ReadOnly)?)?;
+        output.done(&facts, |out| sheet::layer(&facts, output, out))
+    }
+}

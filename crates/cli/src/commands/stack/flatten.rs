@@ -1,0 +1,39 @@
+//! `bandsaw stack flatten`: one image of all.
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueHint};
+
+use super::split;
+use crate::commands::convert::Convert;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::source::Opening;
+use crate::target::Container;
+
+/// Make one image of the disk that a base and its layers make up
+///
+/// The same as convert with the layers as --shadow. Base and layers stay as they are.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw stack flatten disk.img monday.asif tuesday.asif now.asif
+  bandsaw stack flatten base.asif changes.asif copy --format udsb")]
+pub(crate) struct Flatten {
+    /// The base, the layers from the bottom, and last the image to make
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
+    images: Vec<OsString>,
+    #[command(flatten)]
+    container: Container,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Flatten {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        let (base, mut layers) = split(&self.images)?;
+        let target = layers.pop().ok_or_else(|| Failure::usage("stack", "the image to make is expected last"))?;
+        let opening = self.opening.with_layers(layers)?;
+        Convert::of(base.into(), target, self.container, opening).run(output)
+    }
+}

@@ -1,0 +1,309 @@
+//! Layers laid over an image: those of a stack, and shadow files, which are the same. No layer is ever opened because a file
+//! names it; the caller names all of them. Source: docs/formats/stack.md.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::create::FileDraft;
+use super::note::{self, Note};
+use super::{Found, LAYER, Layer, OpenOptions, open_disk};
+use crate::container::SECTOR;
+use crate::container::asif::{self, Asif, LayerKind};
+use crate::container::overlay::Overlay;
+use crate::container::stack::{Identity, Link, Role, Stack, check_chain};
+use crate::device::{Access, BlockDevice, BlockDeviceExt};
+use crate::store::{LocalFile, Lock, Open};
+use crate::{Error, Kind, Result};
+
+/// Bytes at the front of a file that tell its container.
+const HEAD: usize = 16;
+
+/// Files of a folder that are looked at to find the image below a layer.
+const MOST_LOOKED_AT: usize = 10_000;
+
+/// A layer over a disk, in a file of its own.
+#[derive(Debug, Clone)]
+pub struct LayerFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether it holds what was written, or copies.
+    pub role: Role,
+    /// Its contents, and what it says of itself.
+    pub image: Arc<Asif>,
+}
+
+impl LayerFile {
+    pub(crate) fn link(&self) -> Link {
+        let layer = self.image.layer();
+        let next_parent = note::commit(&self.image.metadata()).map(|commit| commit.parent);
+        let identity = Identity { uuid: self.image.uuid(), parent: layer.parent, next_parent, is_cache: layer.is_cache };
+        Link { name: self.path.display().to_string(), identity }
+    }
+}
+
+/// What a new layer is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerOptions {
+    /// Whether it is to hold what is written, or copies of what is below.
+    pub role: Role,
+    /// Bytes of the disk; `None`: as many as it has below. A cache has no other choice.
+    pub len: Option<u64>,
+    /// Bytes of a block: 512 or 4096. `None`: the sectors of the disk below.
+    pub block: Option<u32>,
+    /// Whether a layer, or other image, that exists is to be replaced.
+    pub overwrite: bool,
+}
+
+/// The disk that layers are laid over, with what they must fit.
+pub(crate) struct Below {
+    pub(crate) disk: Arc<dyn BlockDevice>,
+    /// All images of it from the bottom.
+    pub(crate) links: Vec<Link>,
+    /// The topmost ASIF image of it, if that is what it ends with.
+    pub(crate) top: Option<Arc<Asif>>,
+    /// What a layer over it is to remember, if it has no UUID.
+    pub(crate) note: Option<Note>,
+}
+
+/// Opens the image at `path` and lays the layers of `options` over it.
+pub(super) fn open(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
+    lay(path, options, layers).map(|(found, _)| found)
+}
+
+/// The disk of an image and layers over it, whatever is on it: for who is to write, or to lay another layer over it.
+pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
+    if let Some(missing) = options.shadows.iter().find(|shadow| is_missing(shadow)) {
+        return Err(Error::new(Kind::NotFound, LAYER, "does not exist").in_file(missing));
+    }
+    let mut layers = Vec::new();
+    if options.shadows.is_empty() {
+        let found = open_disk(path, options, &mut layers).map_err(|error| error.in_file(path))?;
+        return Ok(Below::base(path, &found, &layers));
+    }
+    let (found, below) = lay(path, options, &mut layers).map_err(|error| error.in_file(path))?;
+    Ok(Below { disk: found.disk, ..below })
+}
+
+fn lay(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<(Found, Below)> {
+    refuse_twice(path, options.shadows)?;
+    let base = OpenOptions { access: Access::ReadOnly, shadows: &[], ..*options };
+    let mut found = open_disk(path, &base, layers)?;
+    let mut below = Below::base(path, &found, layers);
+    if options.access == Access::ReadWrite && layers.iter().any(|layer| matches!(layer, Layer::Crypt(_))) {
+        found.warnings.push("is encrypted, but what is written to its shadow file is not".to_owned());
+    }
+    let mut files = Vec::new();
+    for (number, shadow) in (1..).zip(options.shadows) {
+        let is_top = number == options.shadows.len();
+        let file = layer(shadow, is_top, options, &below).map_err(|error| error.in_file(shadow))?;
+        layers.push(Layer::Overlay(file.clone()));
+        found.warnings.extend(below.add(&file)?);
+        files.push(file);
+    }
+    let overlays = files.into_iter().map(|file| -> (Role, Arc<dyn Overlay>) { (file.role, file.image) });
+    let stack = Arc::new(Stack::new(found.disk, overlays.collect(), options.access)?);
+    layers.push(Layer::Stack(stack.clone()));
+    Ok((Found { disk: stack, ..found }, below))
+}
+
+impl Below {
+    /// The image that no layer lies over yet.
+    fn base(path: &Path, found: &Found, layers: &[Layer]) -> Self {
+        let top = layers.iter().find_map(|layer| match layer {
+            Layer::Asif(image) => Some(image.clone()),
+            _ => None,
+        });
+        let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
+        let link = Link { name: path.display().to_string(), identity: Identity { uuid, ..Identity::default() } };
+        let note = top.is_none().then(|| Note::of(path, found.disk.info().len));
+        Self { disk: found.disk.clone(), links: vec![link], top, note }
+    }
+
+    /// Refuses a layer that was made over another image; returns what is odd about it.
+    pub(crate) fn check(&self, file: &LayerFile) -> Result<Option<String>> {
+        let mut links = self.links.clone();
+        links.push(file.link());
+        check_chain(&links)?;
+        let metadata = file.image.metadata();
+        match (&self.note, note::below(&metadata)) {
+            // Half of the layer is in it already, and its length may be.
+            (Some(now), Some(_)) if note::commit(&metadata).is_some() && now.size == file.image.info().len => Ok(None),
+            (Some(now), Some(then)) => now.compare(&then).map_err(|error| error.in_file(&file.path)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Lays a layer over it. A cache shows what is below and remembers the same.
+    fn add(&mut self, file: &LayerFile) -> Result<Option<String>> {
+        let odd = self.check(file)?;
+        self.links.push(file.link());
+        self.disk = file.image.clone();
+        self.top = Some(file.image.clone());
+        self.note = self.note.take().filter(|_| file.role == Role::Cache);
+        Ok(odd)
+    }
+
+    /// The UUID that layers name it by; nil if it has none.
+    fn uuid(&self) -> Uuid {
+        self.links.last().map_or(Uuid::nil(), |link| link.identity.uuid)
+    }
+
+    /// Whether a layer over it would lie directly on a cache.
+    pub(crate) fn ends_with_cache(&self) -> bool {
+        self.links.last().is_some_and(|link| link.identity.is_cache)
+    }
+}
+
+/// The layer at `path`, one of those of `options`; a missing one is made where it is to be written.
+fn layer(path: &Path, is_top: bool, options: &OpenOptions<'_>, below: &Below) -> Result<LayerFile> {
+    let is_written = is_top && options.access == Access::ReadWrite;
+    if is_written && is_missing(path) {
+        make(path, &LayerOptions { role: Role::Overlay, len: None, block: None, overwrite: false }, below, None)?;
+    }
+    let open = |access| open_one_of(options.shadows.len(), path, access);
+    let file = open(if is_written { Access::ReadWrite } else { Access::ReadOnly })?;
+    if file.role == Role::Overlay || is_written || options.access == Access::ReadOnly {
+        return Ok(file);
+    }
+    drop(file);
+    match open(Access::ReadWrite) {
+        // A cache that cannot be written is as good for reading.
+        Err(error) if is_refused(&error) => open(Access::ReadOnly),
+        opened => opened,
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn is_refused(error: &Error) -> bool {
+    matches!(error.io_kind(), Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem))
+}
+
+/// Opens a layer, whatever it was made over.
+pub fn open_layer(path: &Path, access: Access) -> Result<LayerFile> {
+    open_one_of(1, path, access)
+}
+
+/// One of as many layers, which share the memory of one.
+fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> {
+    let (how, lock) = match access {
+        Access::ReadOnly => (Open::Read, Lock::Shared),
+        Access::ReadWrite => (Open::Write, Lock::Exclusive),
+    };
+    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+    file.lock(lock)?;
+    let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
+    if !asif::probe(&head) {
+        return Err(Error::unsupported(LAYER, "is no layer or shadow file: that is an Apple sparse image (ASIF)"));
+    }
+    let image = Arc::new(Asif::open(Arc::new(file))?.overlaid().sharing_memory(images));
+    if let Some(why) = image.read_only().filter(|_| access == Access::ReadWrite) {
+        return Err(Error::new(Kind::ReadOnly, LAYER, format!("must not be changed: {why}")));
+    }
+    let role = if image.layer().is_cache { Role::Cache } else { Role::Overlay };
+    Ok(LayerFile { path: path.to_owned(), role, image })
+}
+
+/// Makes a layer at `path` over the image at `below` and the layers of `over`, durably. Nothing else is changed.
+pub fn create_layer(path: &Path, below: &Path, over: &OpenOptions<'_>, options: &LayerOptions) -> Result<()> {
+    let below = self::below(below, &OpenOptions { access: Access::ReadOnly, ..*over })?;
+    if options.role == Role::Cache && below.links.iter().any(|link| link.identity.is_cache) {
+        return Err(Error::new(Kind::Invalid, LAYER, "there is a cache below it, and a stack has only one").in_file(path));
+    }
+    make(path, options, &below, None).map_err(|error| error.in_file(path))
+}
+
+/// Makes the last of the layers of `options` over the image at `path` if it is missing, as opening for writing does.
+pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
+    let Some((last, shadows)) = options.shadows.split_last().filter(|(last, _)| is_missing(last)) else { return Ok(()) };
+    let below = self::below(path, &OpenOptions { access: Access::ReadOnly, shadows, ..*options })?;
+    let wanted = LayerOptions { role: Role::Overlay, len: None, block: None, overwrite: false };
+    make(last, &wanted, &below, None).map_err(|error| error.in_file(last))
+}
+
+/// Makes a layer that fits `below`, in place of one that must still have the UUID `old`.
+pub(crate) fn make(path: &Path, options: &LayerOptions, below: &Below, old: Option<Uuid>) -> Result<()> {
+    let info = below.disk.info();
+    let len = match (options.len, options.role) {
+        (Some(len), Role::Cache) if len != info.len => {
+            let message = format!("a cache is as long as what is below it: {} bytes, not {len}", info.len);
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        (len, _) => len.unwrap_or(info.len),
+    };
+    let sectors = if info.block == 4096 && len.is_multiple_of(4096) { 4096 } else { SECTOR as u32 };
+    let kind = match options.role {
+        Role::Overlay => LayerKind::Overlay(below.uuid()),
+        Role::Cache => LayerKind::Cache(below.uuid()),
+    };
+    let draft = FileDraft::new(path, options.overwrite)?;
+    if let Some(old) = old {
+        let file = LocalFile::open(path, Open::Read)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+        if Asif::open(Arc::new(file))?.uuid() != old {
+            return Err(Error::new(Kind::Conflict, LAYER, "was written to by another meanwhile; nothing of it is lost"));
+        }
+        draft.keep_mode()?;
+    }
+    let wanted = asif::CreateOptions { len, block: options.block.unwrap_or(sectors), kind };
+    let image = Asif::create(draft.file().clone(), &wanted)?;
+    if let Some(note) = &below.note {
+        image.set_user_metadata(note.to_dictionary())?;
+    }
+    image.flush()?;
+    drop(image);
+    draft.close()
+}
+
+/// Images in the folder of the layer at `path` that it may have been made over: with the UUID that it names, or the file
+/// name that it remembers. `None`: it is no layer. This is for people to read; nothing is opened because it is found here.
+pub fn candidates_below(path: &Path) -> Result<Option<Vec<PathBuf>>> {
+    let layer = open_layer(path, Access::ReadOnly)?.image;
+    let (parent, remembered) = (layer.layer().parent, note::below(&layer.metadata()).map(|note| note.below));
+    if parent.is_nil() && remembered.is_none() {
+        return Ok(None);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |source| Error::io(LAYER, "look for the image below it", source).in_file(folder);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)?.take(MOST_LOOKED_AT) {
+        let entry = entry.map_err(failed)?;
+        let is_named = remembered.as_ref().is_some_and(|name| entry.file_name().to_str() == Some(name));
+        if is_named || (!parent.is_nil() && uuid_of(&entry.path()).is_some_and(|uuid| uuid == parent)) {
+            let is_itself = entry.file_name() == path.file_name().unwrap_or_default();
+            found.extend((!is_itself).then(|| folder.join(entry.file_name())));
+        }
+    }
+    found.sort();
+    Ok(Some(found))
+}
+
+/// The UUID of the Apple sparse image at `path`, if there is one that can be read.
+fn uuid_of(path: &Path) -> Option<Uuid> {
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    asif::peek_uuid(&LocalFile::open(path, Open::Read).ok()??).ok()?
+}
+
+/// One file twice would be locked by itself, or hide what it shows.
+fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
+    let mut seen = Vec::new();
+    for path in std::iter::once(base).chain(shadows.iter().map(PathBuf::as_path)) {
+        let Ok(meta) = fs::metadata(path) else { continue }; // told when it is opened
+        let file = (meta.dev(), meta.ino());
+        if seen.contains(&file) {
+            return Err(
+                Error::new(Kind::Invalid, LAYER, "is given twice; each layer lies over others, not over itself").in_file(path)
+            );
+        }
+        seen.push(file);
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! A layer put into the image below it. Source: docs/formats/stack.md §5.
+//!
+//! The layer stays whole until the image below has all of it, so the two show the same disk at every moment: a commit that
+//! was stopped, by whatever, is begun again and goes on.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::container::stack::Role;
+use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::open::stack::{self, Below, LayerFile, LayerOptions};
+use crate::open::{OpenOptions, note};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "commit";
+/// Bytes moved at a time.
+const PIECE: u64 = 1 << 20;
+/// Bytes of the disk after which it is noted how far it is.
+const STRETCH: u64 = 1 << 30;
+
+/// What was put into the image below.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// Bytes of data.
+    pub written: u64,
+    /// Bytes that are zeros now because the layer said so.
+    pub zeroed: u64,
+    /// Where it went on, in bytes of the disk: 0 unless it had been stopped before.
+    pub resumed_at: u64,
+}
+
+/// Puts the topmost of `layers`, which lie over the image at `base`, into what is directly below it, and empties it: as an
+/// overlay of what is below now it can be used further, or be removed.
+///
+/// What is below must be of a format that can be changed, and gets the layer's length. Layers that others made over it no
+/// longer fit. If `progress` says stop, or anything fails, both are as good as before: the same call goes on.
+pub fn commit(base: &Path, layers: &[PathBuf], options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Committed> {
+    let Some((path, shadows)) = layers.split_last() else {
+        return Err(Error::new(Kind::Invalid, LAYER, "there is no layer over it that could be put into it").in_file(base));
+    };
+    // The file itself is going to be replaced, not a link to it.
+    let path = &fs::canonicalize(path).map_err(|source| Error::io(LAYER, "look for the layer", source).in_file(path))?;
+    let below_options = OpenOptions { shadows, ..*options };
+    let in_layer = |error: Error| error.in_file(path);
+    let below = stack::below(base, &OpenOptions { access: Access::ReadWrite, ..below_options })?;
+    let layer = stack::open_layer(path, Access::ReadWrite).map_err(in_layer)?;
+    if layer.role == Role::Cache || below.ends_with_cache() {
+        let message = "a cache holds only copies: leave it out, and put the overlay above it into the image below it";
+        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    }
+    let _odd = below.check(&layer)?;
+    let mut job = Job { below, layer, progress, parent: Uuid::nil(), committed: Committed::default() };
+    job.run().map_err(in_layer)?;
+    let Job { layer, committed, below, .. } = job;
+    // Everything is below; what becomes of the layer is one step.
+    let (len, block, uuid) = (layer.image.info().len, layer.image.block(), layer.image.uuid());
+    drop((layer, below));
+    let below = stack::below(base, &OpenOptions { access: Access::ReadOnly, ..below_options })?;
+    let empty = LayerOptions { role: Role::Overlay, len: Some(len), block: Some(block), overwrite: true };
+    stack::make(path, &empty, &below, Some(uuid)).map_err(in_layer)?;
+    Ok(committed)
+}
+
+struct Job<'a> {
+    below: Below,
+    layer: LayerFile,
+    progress: &'a dyn Progress,
+    /// The UUID that the image below has while this goes on; nil if it has none.
+    parent: Uuid,
+    committed: Committed,
+}
+
+impl Job<'_> {
+    fn run(&mut self) -> Result<()> {
+        let from = self.begin()?;
+        self.committed.resumed_at = from;
+        let (disk, len) = (&self.below.disk, self.layer.image.info().len);
+        if disk.info().len != len {
+            disk.set_len(len, Leave::Zeros)?;
+        }
+        self.progress.stage("commit", len);
+        self.progress.advance(from);
+        let mut noted = from;
+        for extent in self.layer.image.clone().extents(from..len) {
+            let (range, kind) = extent?;
+            let mut at = range.start;
+            while at < range.end {
+                let most = if kind == ExtentKind::Data { PIECE } else { STRETCH };
+                let piece = at..range.end.min(at + most);
+                if self.progress.cancelled() || piece.end - noted > STRETCH {
+                    self.below.disk.flush()?;
+                    self.note(at)?;
+                    noted = at;
+                    self.progress.check()?;
+                }
+                self.put(&piece, kind)?;
+                self.progress.advance(piece.end - piece.start);
+                at = piece.end;
+            }
+        }
+        self.progress.stage("flush", 0);
+        self.below.disk.flush()
+    }
+
+    /// Lets the image below have another UUID, which the layer knows beforehand; returns where to go on. Of an image without
+    /// one it is noted that it is going to be changed.
+    fn begin(&mut self) -> Result<u64> {
+        let layer = self.layer.image.clone();
+        let before = note::commit(&layer.metadata());
+        let Some(parent) = self.below.top.clone() else {
+            if before.is_none() && note::below(&layer.metadata()).is_some() {
+                let begun = note::Commit { parent: Uuid::nil(), done: 0, uuid: Uuid::nil() };
+                layer.set_user_metadata(begun.add_to(layer.metadata().user))?;
+            }
+            return Ok(0);
+        };
+        let done = before.filter(|before| before.parent == parent.uuid() && before.uuid == layer.uuid());
+        self.parent = Uuid::new_v4();
+        let begun = note::Commit { parent: self.parent, done: 0, uuid: Uuid::nil() };
+        layer.set_user_metadata(begun.add_to(layer.metadata().user))?;
+        parent.begin_as(self.parent)?;
+        layer.set_parent(self.parent)?;
+        let done = done.map_or(0, |done| done.done.min(layer.info().len) / PIECE * PIECE);
+        self.note(done)?;
+        Ok(done)
+    }
+
+    /// Notes, durably, that everything before `done` is below. An image without a UUID could be another by the time that
+    /// this is read.
+    fn note(&self, done: u64) -> Result<()> {
+        if self.parent.is_nil() {
+            return Ok(());
+        }
+        let layer = &self.layer.image;
+        let note = note::Commit { parent: self.parent, done, uuid: layer.uuid() };
+        layer.set_user_metadata(note.add_to(layer.metadata().user))
+    }
+
+    fn put(&mut self, piece: &Range<u64>, kind: ExtentKind) -> Result<()> {
+        let len = piece.end - piece.start;
+        match kind {
+            ExtentKind::Hole => {}
+            ExtentKind::Zero => {
+                self.below.disk.discard(piece.clone(), Leave::Zeros)?;
+                self.committed.zeroed += len;
+            }
+            ExtentKind::Data => {
+                let bytes = self.layer.image.read_vec(piece.start, len as usize)?;
+                self.below.disk.write_at(piece.start, &bytes)?;
+                self.committed.written += len;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
