@@ -112,3 +112,20 @@ fn converting_a_locked_image_warns_that_the_copy_is_not() {
     assert!(output.status.success() && stderr(&output).contains("not encrypted"), "{}", stderr(&output));
     assert!(scratch.ok(&["ls", "copy.img"]).contains("openwall.txt"));
 }
+
+#[test]
+fn images_of_macos_take_shadows() {
+    let Some(path) = image("images_of_macos_take_shadows", COMPRESSED) else { return };
+    let scratch = Scratch::new();
+    let before = fs::read(&path).unwrap();
+    let path = path.to_str().unwrap();
+    scratch.ok(&["repair", "--shadow", "s.asif", path]);
+    assert!(scratch.ok(&["check", "--shadow", "s.asif", path]).contains("layer s.asif"));
+    assert_eq!(scratch.ok(&["ls", "-lR", "--shadow", "s.asif", path]), scratch.ok(&["ls", "-lR", path]));
+    scratch.ok(&["stack", "flatten", path, "s.asif", "flat.img"]);
+    scratch.ok(&["convert", path, "copy.img"]);
+    assert!(fs::read(scratch.path("flat.img")).unwrap() == fs::read(scratch.path("copy.img")).unwrap());
+    let error = scratch.fails(1, &["stack", "commit", path, "s.asif"]);
+    assert!(error.contains("cannot be changed") && error.contains("stack flatten"), "{error}");
+    assert!(fs::read(path).unwrap() == before, "the image was changed");
+}
