@@ -7,6 +7,7 @@ mod container;
 mod create;
 mod examine;
 mod kept;
+mod key_file;
 pub(crate) mod note;
 mod parts;
 mod place;
@@ -41,7 +42,8 @@ pub(crate) use container::stands_alone;
 pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use examine::{Examination, Judged, Verdict, examine};
 pub use kept::KeptDraft;
-pub use unlock::{Keys, PASSPHRASE_NEEDED};
+pub use key_file::KeyFile;
+pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED};
 pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
@@ -63,7 +65,7 @@ pub struct OpenOptions<'a> {
     pub access: Access,
     /// Take it for this format, whatever it looks like; where it is encrypted, what is inside. `None`: find out.
     pub image_format: Option<Format>,
-    /// Whom to ask for a passphrase if the image is encrypted. `None`: such an image stays locked.
+    /// Whom to ask for a passphrase or private key if the image is encrypted. `None`: such an image stays locked.
     pub keys: Option<&'a dyn Keys>,
     /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is opened read-only then, whatever
     /// `access` says: what is written goes to the last of them, which is made if it is missing.

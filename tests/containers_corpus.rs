@@ -7,7 +7,7 @@ use std::fs;
 
 use bandsaw::Kind;
 use bandsaw::address::VolumeSelector;
-use bandsaw::crypt::Secret;
+use bandsaw::crypt::{Secret, WayIn};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
 use bandsaw::ops::verify::verify;
@@ -75,7 +75,7 @@ fn without_the_passphrase_an_image_tells_how_it_is_locked() {
         assert_eq!(error.kind(), Kind::WrongKey);
         assert!(error.to_string().contains("a passphrase is needed"), "{error}");
         let [Layer::File(_), Layer::Crypt(description)] = &layers[..] else { panic!("{layers:?}") };
-        assert_eq!((description.version, &description.passphrases[..]), (version, &[1000][..]));
+        assert_eq!((description.version, &description.ways_in[..]), (version, &[WayIn::Passphrase { iterations: 1000 }][..]));
         let wrong = Secret::new(b"not it".to_vec());
         let error = open::open(&path, &OpenOptions { keys: Some(&wrong), ..OpenOptions::default() }).unwrap_err();
         assert_eq!(error.kind(), Kind::WrongKey);

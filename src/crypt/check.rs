@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use zerocopy::FromBytes;
 
-use super::header::read_passphrase;
+use super::entry::{Content, Entry};
 use super::layout::{DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, TRAILER_SIZE, Trailer, TrailerRaw};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
@@ -97,10 +97,8 @@ fn check_entry(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) ->
     if place.end > file.info().len {
         return Err(Error::corrupt(ENTRY, place.start, "the file ends within the entry"));
     }
-    match entry.kind.get() {
-        1 => read_passphrase(file, place.clone()).map(|_| (place, true)),
-        kind => Ok((place, kind == 2)),
-    }
+    let content = Entry { kind: entry.kind.get(), range: place.clone(), content: Content::Unknown }.read_content(file)?;
+    Ok((place, !matches!(content, Content::Unknown)))
 }
 
 fn overlaps(mut places: Vec<Range<u64>>, problems: &mut Problems) {

@@ -1,18 +1,19 @@
 //! The header of an encrypted image as a whole: found, unlocked, made.
 
-use std::ops::Range;
-
 use uuid::Uuid;
 use zerocopy::{FromBytes, IntoBytes};
 use zeroize::Zeroizing;
 
+use super::entry::{Content, Entry, NewWay, WayIn, packed};
 use super::hmac::HmacKey;
-use super::keys::{Derivation, KeyMaterial, random};
+use super::keys::{Derivation, KeyMaterial, MOST_ITERATIONS, random};
 use super::layout::{
-    DATA_OFFSET_512, DATA_OFFSET_4096, DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, LARGEST_HEADER, MAGIC_V1, MAGIC_V2,
-    PASSPHRASE_SIZE, Passphrase, PassphraseRaw, TRAILER_SIZE, Trailer, TrailerRaw,
+    DATA_OFFSET_512, DATA_OFFSET_4096, DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1,
+    MAGIC_V2, MOST_ENTRIES, PASSPHRASE_SIZE, TRAILER_SIZE, Trailer, TrailerRaw,
 };
-use crate::device::{BlockDevice, BlockDeviceExt};
+use super::public_key::{Certificate, PrivateKey};
+use super::secret::Secret;
+use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
@@ -30,10 +31,39 @@ pub struct Description {
     pub uuid: Uuid,
     /// Bytes of plain text.
     pub data_size: u64,
-    /// Iterations of each passphrase's derivation.
-    pub passphrases: Vec<u32>,
-    /// Entries that open with a private key.
-    pub public_keys: usize,
+    /// Where the cipher text begins in the file.
+    pub data_offset: u64,
+    /// What opens it, in the order of the header.
+    pub ways_in: Vec<WayIn>,
+}
+
+impl Description {
+    /// Whether some passphrase opens it.
+    pub fn has_passphrase(&self) -> bool {
+        self.ways_in.iter().any(|way| matches!(way, WayIn::Passphrase { .. }))
+    }
+
+    /// How many ways in its header has room for.
+    pub fn most_ways_in(&self) -> u64 {
+        match self.version {
+            1 => 1,
+            _ => (self.data_offset.saturating_sub(HEADER_SIZE) / (DIRECTORY_SIZE + PASSPHRASE_SIZE)).min(u64::from(MOST_ENTRIES)),
+        }
+    }
+
+    /// Whether some private key opens it.
+    pub fn has_public_key(&self) -> bool {
+        self.ways_in.iter().any(|way| matches!(way, WayIn::PublicKey { .. }))
+    }
+}
+
+/// What opens an image.
+#[derive(Debug, Clone)]
+pub enum Key {
+    /// A passphrase, as bytes.
+    Passphrase(Secret),
+    /// The private key of a certificate.
+    Private(PrivateKey),
 }
 
 /// The header (or trailer) of an encrypted image, read and checked, still locked.
@@ -49,7 +79,7 @@ pub struct Locked {
 #[derive(Debug, Clone)]
 enum Version {
     One(Trailer),
-    Two { header: Header, passphrases: Vec<Passphrase>, public_keys: usize },
+    Two { header: Header, entries: Vec<Entry> },
 }
 
 impl Locked {
@@ -82,26 +112,16 @@ impl Locked {
         if file.info().len < header.data_offset {
             return Err(short(file.info().len));
         }
-        let (mut passphrases, mut public_keys) = (Vec::new(), 0);
-        for n in 0..header.entries {
-            let at = Header::directory_at(n);
-            let entry = DirectoryRaw::read_from_bytes(&file.read_array::<20>(at)?).map_err(|_| short(at))?;
-            match entry.kind.get() {
-                1 => passphrases.push(read_passphrase(file, entry.range(&header)?)?),
-                2 => public_keys += 1,
-                // Kinds nobody has described do not keep the others from opening the image.
-                _ => {}
-            }
-        }
+        let entries = Entry::read_all(file, &header)?;
         Ok(Self {
             data_offset: header.data_offset,
             data_size: header.data_size,
             block: header.block,
-            version: Version::Two { header, passphrases, public_keys },
+            version: Version::Two { header, entries },
         })
     }
 
-    /// A new header: the image's keys wrapped by one passphrase, and the bytes up to where the data begin.
+    /// A new header: the image's keys wrapped in each of the ways asked for, and the bytes up to where the data begin.
     pub fn make(keys: &KeyMaterial, options: &Protection, data_size: u64) -> Result<(Self, Zeroizing<Vec<u8>>)> {
         let data_offset = match options.block {
             512 => DATA_OFFSET_512,
@@ -112,53 +132,133 @@ impl Locked {
         };
         let mut uuid = [0; 16];
         random(&mut uuid)?;
-        let header = Header { key_bits: options.key_bits, uuid, block: options.block, data_size, data_offset, entries: 1 };
-        let entry = wrap(keys, &options.passphrase, options.iterations)?;
-        let at = Header::directory_at(1);
-        let directory = DirectoryRaw { kind: 1.into(), offset: at.into(), size: PASSPHRASE_SIZE.into() };
-        let mut bytes = Zeroizing::new([header.to_raw().as_bytes(), directory.as_bytes(), entry.to_raw().as_bytes()].concat());
+        let ways = options.ways();
+        if ways.is_empty() {
+            return Err(Error::new(Kind::Invalid, LAYER, "neither a passphrase nor a certificate to open the image with"));
+        }
+        let entries = ways.len() as u32;
+        let header = Header { key_bits: options.key_bits, uuid, block: options.block, data_size, data_offset, entries };
+        let wrapped = ways.iter().map(|way| way.wrap(keys)).collect::<Result<Vec<_>>>()?;
+        let places = packed(wrapped.iter().map(|(_, bytes)| bytes.len() as u64));
+        let mut bytes = Zeroizing::new(header.to_raw().as_bytes().to_vec());
+        for ((kind, _), place) in wrapped.iter().zip(&places) {
+            bytes.extend_from_slice(DirectoryRaw::new(*kind, place).as_bytes());
+        }
+        wrapped.iter().for_each(|(_, entry)| bytes.extend_from_slice(entry));
+        if bytes.len() as u64 > data_offset {
+            return Err(Error::new(Kind::Limit, LAYER, format!("{entries} ways in do not fit before the data")));
+        }
         bytes.resize(data_offset as usize, 0);
-        let version = Version::Two { header, passphrases: vec![entry], public_keys: 0 };
-        Ok((Self { version, data_offset, data_size, block: options.block }, bytes))
+        let made = Self::read_v2(&Memory::read_only(bytes.to_vec()))?;
+        Ok((made, bytes))
     }
 
     /// The keys, by a passphrase. Every entry is tried, so that a wrong one takes as long as a right one.
     pub fn unlock(&self, passphrase: &[u8]) -> Result<KeyMaterial> {
-        let found = match &self.version {
-            Version::One(trailer) => unlock_v1(trailer, passphrase)?,
-            Version::Two { header, passphrases, .. } => {
-                let mut found = None;
-                for entry in passphrases {
+        self.unlock_by_passphrase(passphrase).map(|(keys, _)| keys)
+    }
+
+    /// The keys, by whatever opens the image.
+    pub fn unlock_with(&self, key: &Key) -> Result<KeyMaterial> {
+        self.open_with(key).map(|(keys, _)| keys)
+    }
+
+    /// The keys, and the number of the entry that gave them, from 0.
+    pub(super) fn open_with(&self, key: &Key) -> Result<(KeyMaterial, usize)> {
+        match key {
+            Key::Passphrase(passphrase) => self.unlock_by_passphrase(passphrase),
+            Key::Private(key) => self.unlock_by_private_key(key),
+        }
+    }
+
+    fn unlock_by_passphrase(&self, passphrase: &[u8]) -> Result<(KeyMaterial, usize)> {
+        let mut found = None;
+        match &self.version {
+            Version::One(trailer) => found = unlock_v1(trailer, passphrase)?.map(|keys| (keys, 0)),
+            Version::Two { header, entries } => {
+                self.check_iterations()?;
+                let entries = entries.iter().enumerate().filter_map(|(number, entry)| match &entry.content {
+                    Content::Passphrase(entry) => Some((number, entry)),
+                    _ => None,
+                });
+                for (number, entry) in entries {
                     let key = Derivation { iterations: entry.iterations, salt: entry.salt.clone() }.derive(passphrase)?;
-                    found = found.or(key.unwrap(&entry.iv, &entry.blob, header.key_bits)?);
+                    found = found.or(key.unwrap(&entry.iv, &entry.blob, header.key_bits)?.map(|keys| (keys, number)));
                 }
-                found
             }
+        }
+        found.ok_or_else(|| match self.describe().has_passphrase() {
+            true => Error::new(Kind::WrongKey, LAYER, "the passphrase is wrong"),
+            false => self.no_such_way("no passphrase opens it, only a private key"),
+        })
+    }
+
+    /// Keys have names: the entry of this one is tried first, then those whose names mean something else.
+    fn unlock_by_private_key(&self, key: &PrivateKey) -> Result<(KeyMaterial, usize)> {
+        let Version::Two { header, entries } = &self.version else {
+            return Err(self.no_such_way("no private key opens it, only a passphrase"));
         };
-        found.ok_or_else(|| Error::new(Kind::WrongKey, LAYER, "the passphrase is wrong"))
+        let mut entries: Vec<_> = entries.iter().enumerate().filter_map(|(number, entry)| entry.public_key(number)).collect();
+        if entries.is_empty() {
+            return Err(self.no_such_way("no private key opens it, only a passphrase"));
+        }
+        entries.sort_by_key(|(_, entry)| entry.hash != key.id());
+        for (number, entry) in entries {
+            if let Some(keys) = key.unwrap(entry, header.key_bits)? {
+                return Ok((keys, number));
+            }
+        }
+        Err(Error::new(Kind::WrongKey, LAYER, "the private key is that of no certificate that opens the image"))
+    }
+
+    fn no_such_way(&self, message: &'static str) -> Error {
+        match self.describe().ways_in.is_empty() {
+            true => Error::corrupt(LAYER, ENTRIES_AT, "has no key entries: its keys were erased, and nothing opens it any more"),
+            false => Error::new(Kind::WrongKey, LAYER, message),
+        }
+    }
+
+    /// However many passphrases there are, together they may not keep the machine busy for minutes.
+    fn check_iterations(&self) -> Result<()> {
+        let ways = self.describe().ways_in;
+        let all = ways.iter().map(|way| if let WayIn::Passphrase { iterations } = way { u64::from(*iterations) } else { 0 });
+        match all.sum::<u64>() {
+            sum if sum > u64::from(MOST_ITERATIONS) => {
+                let message = format!("{sum} iterations to try all passphrases; up to {MOST_ITERATIONS} are accepted");
+                Err(Error::new(Kind::Limit, LAYER, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What is known without a key.
     pub fn describe(&self) -> Description {
-        match &self.version {
-            Version::One(trailer) => Description {
-                version: 1,
-                key_bits: trailer.key_bits,
-                block: self.block,
-                uuid: Uuid::from_bytes(trailer.uuid),
-                data_size: self.data_size,
-                passphrases: vec![trailer.iterations],
-                public_keys: 0,
-            },
-            Version::Two { header, passphrases, public_keys } => Description {
-                version: 2,
-                key_bits: header.key_bits,
-                block: self.block,
-                uuid: Uuid::from_bytes(header.uuid),
-                data_size: self.data_size,
-                passphrases: passphrases.iter().map(|entry| entry.iterations).collect(),
-                public_keys: *public_keys,
-            },
+        let (version, key_bits, uuid, ways_in) = match &self.version {
+            Version::One(trailer) => {
+                (1, trailer.key_bits, trailer.uuid, vec![WayIn::Passphrase { iterations: trailer.iterations }])
+            }
+            Version::Two { header, entries } => (2, header.key_bits, header.uuid, entries.iter().map(Entry::describe).collect()),
+        };
+        let uuid = Uuid::from_bytes(uuid);
+        Description {
+            version,
+            key_bits,
+            block: self.block,
+            uuid,
+            data_size: self.data_size,
+            data_offset: self.data_offset,
+            ways_in,
+        }
+    }
+
+    /// Header and entries of version 2, the one that is written.
+    pub(super) fn into_v2(self) -> Result<(Header, Vec<Entry>)> {
+        match self.version {
+            Version::Two { header, entries } => Ok((header, entries)),
+            Version::One(_) => {
+                let message = "version 1 is only read, its keys stay as they are; a converted copy can have others";
+                Err(Error::new(Kind::ReadOnly, LAYER, message))
+            }
         }
     }
 
@@ -175,56 +275,22 @@ pub struct Protection {
     pub key_bits: u32,
     /// Bytes of a cipher block: 512 as newer macOS writes, or 4096.
     pub block: u32,
+    /// The passphrase that opens it, if one is to.
+    pub passphrase: Option<Secret>,
     /// Iterations of the passphrase's derivation.
     pub iterations: u32,
-    /// The passphrase, as bytes.
-    pub passphrase: Secret,
+    /// Certificates whose private keys open it.
+    pub certificates: Vec<Certificate>,
 }
 
-/// Bytes that are wiped when dropped and never shown.
-#[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
-
-impl Secret {
-    /// Takes the bytes over.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Zeroizing::new(bytes))
+impl Protection {
+    /// In the order in which macOS puts them: certificates first.
+    fn ways(&self) -> Vec<NewWay> {
+        let certificates = self.certificates.iter().cloned().map(NewWay::Certificate);
+        let passphrase =
+            self.passphrase.iter().cloned().map(|passphrase| NewWay::Passphrase { passphrase, iterations: self.iterations });
+        certificates.chain(passphrase).collect()
     }
-}
-
-impl std::ops::Deref for Secret {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
-
-pub(super) fn read_passphrase(file: &dyn BlockDevice, range: Range<u64>) -> Result<Passphrase> {
-    debug_assert!(range.end <= LARGEST_HEADER, "checked by Header::parse");
-    let bytes = file.read_vec(range.start, (range.end - range.start) as usize)?;
-    let (raw, _) = PassphraseRaw::ref_from_prefix(&bytes).map_err(|_| {
-        Error::corrupt(
-            "encryption key entry",
-            range.start,
-            format!("{} bytes where a passphrase has {PASSPHRASE_SIZE}", bytes.len()),
-        )
-    })?;
-    Passphrase::parse(raw, range.start)
-}
-
-fn wrap(keys: &KeyMaterial, passphrase: &[u8], iterations: u32) -> Result<Passphrase> {
-    let derivation = Derivation::random(iterations)?;
-    let mut iv = [0; 8];
-    random(&mut iv)?;
-    let blob = derivation.derive(passphrase)?.wrap(&iv, keys);
-    Ok(Passphrase { iterations, salt: derivation.salt, iv, blob })
 }
 
 fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>> {

@@ -47,6 +47,20 @@ impl KeyMaterial {
         Ok(Self(bytes.to_vec()))
     }
 
+    /// The keys as they are wrapped: with the mark behind them.
+    pub(super) fn marked(&self) -> Zeroizing<Vec<u8>> {
+        // With room for the padding, so that nothing is left behind by growing.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(self.0.len() + MARK.len() + 8));
+        bytes.extend_from_slice(&self.0);
+        bytes.extend_from_slice(MARK);
+        bytes
+    }
+
+    /// What was unwrapped, `None` if the mark is not behind it.
+    pub(super) fn from_marked(bytes: &[u8], bits: u32) -> Result<Option<Self>> {
+        bytes.strip_suffix(MARK).map(|keys| Self::from_bytes(keys, bits)).transpose()
+    }
+
     /// The two keys of a version 1 trailer, unwrapped one by one.
     pub(super) fn from_parts(cipher: &[u8], mac: &[u8], bits: u32) -> Result<Self> {
         Self::from_bytes(&Zeroizing::new([cipher, mac].concat()), bits)
@@ -104,16 +118,15 @@ impl WrapKey {
     /// The plain text of a v2 blob, if this key fits it: right padding and the mark.
     pub(super) fn unwrap(&self, iv: &[u8; 8], blob: &[u8], bits: u32) -> Result<Option<KeyMaterial>> {
         let mut plain = Zeroizing::new(blob.to_vec());
-        let Some(plain) = self.decrypt(*iv, &mut plain) else { return Ok(None) };
-        match plain.strip_suffix(MARK) {
-            Some(keys) => KeyMaterial::from_bytes(keys, bits).map(Some),
+        match self.decrypt(*iv, &mut plain) {
+            Some(plain) => KeyMaterial::from_marked(plain, bits),
             None => Ok(None),
         }
     }
 
     /// A v2 blob around these keys.
     pub(super) fn wrap(&self, iv: &[u8; 8], keys: &KeyMaterial) -> Vec<u8> {
-        let mut data = Zeroizing::new([keys.0.as_slice(), MARK].concat());
+        let mut data = keys.marked();
         let pad = 8 - data.len() % 8;
         data.extend(std::iter::repeat_n(pad as u8, pad));
         let (des, mut previous) = (self.des(), *iv);

@@ -10,15 +10,24 @@ mod check;
 #[cfg(target_arch = "x86_64")]
 mod cpu;
 mod device;
+mod entry;
 mod header;
 mod hmac;
+mod key_ring;
 mod keys;
 mod layout;
+mod public_key;
+mod rewrite;
+mod secret;
 mod sectors;
 
 pub(crate) use blocks::{Blank, Blocks, Window};
 pub use check::check;
 pub use device::Device;
-pub use header::{Description, Locked, Protection, Secret};
+pub use entry::{NewWay, WayIn};
+pub use header::{Description, Key, Locked, Protection};
+pub use key_ring::{KeyRing, erase_keys};
 pub use keys::{KeyMaterial, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
+pub use public_key::{Certificate, PrivateKey};
+pub use secret::Secret;
 pub(crate) use sectors::Sectors;

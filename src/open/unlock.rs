@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Layer, OpenOptions};
-use crate::crypt::{Description, Device, KeyMaterial, Locked, Secret};
+use crate::crypt::{Description, Device, Key, KeyMaterial, Locked, Secret};
 use crate::device::{Access, BlockDevice};
 use crate::{Error, Kind, Result};
 
@@ -13,18 +13,20 @@ const LAYER: &str = "encryption";
 
 /// The message of the error about an image whose passphrase nobody has given.
 pub const PASSPHRASE_NEEDED: &str = "the image is encrypted: a passphrase is needed";
+/// The same of an image that only a private key opens.
+pub const PRIVATE_KEY_NEEDED: &str = "the image is encrypted: a private key is needed";
 
-/// Whoever knows the passphrases of images: an option, a keychain, a person. The library never asks by itself.
+/// Whoever knows what opens images: an option, a keychain, a person. The library never asks by itself.
 pub trait Keys: fmt::Debug {
-    /// The passphrase of the image that is encrypted like this; `None` if it is not known. Asked only of images that are
-    /// encrypted, once each time one is opened.
-    fn passphrase(&self, image: &Description) -> Result<Option<Secret>>;
+    /// The passphrase or private key of the image that is encrypted like this; `None` if it is not known. Asked only of
+    /// images that are encrypted, once each time one is opened.
+    fn key(&self, image: &Description) -> Result<Option<Key>>;
 }
 
 /// The same passphrase for every image.
 impl Keys for Secret {
-    fn passphrase(&self, _image: &Description) -> Result<Option<Secret>> {
-        Ok(Some(self.clone()))
+    fn key(&self, _image: &Description) -> Result<Option<Key>> {
+        Ok(Some(Key::Passphrase(self.clone())))
     }
 }
 
@@ -49,13 +51,19 @@ pub(super) fn unlock(
 pub(super) fn keys(locked: &Locked, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<KeyMaterial> {
     let description = locked.describe();
     layers.push(Layer::Crypt(description.clone()));
-    locked.unlock(&passphrase(&description, options)?)
+    locked.unlock_with(&key(&description, options.keys)?)
 }
 
-fn passphrase(description: &Description, options: &OpenOptions<'_>) -> Result<Secret> {
-    if description.passphrases.is_empty() {
-        return Err(Error::unsupported(LAYER, "the image opens with a private key only, and those are not used yet"));
+/// What opens the image that is encrypted like this.
+pub(super) fn key(description: &Description, keys: Option<&dyn Keys>) -> Result<Key> {
+    let known = keys.map(|keys| keys.key(description)).transpose()?.flatten();
+    known.ok_or_else(|| needed(description))
+}
+
+fn needed(description: &Description) -> Error {
+    match (description.has_passphrase(), description.has_public_key()) {
+        (true, _) => Error::new(Kind::WrongKey, LAYER, PASSPHRASE_NEEDED),
+        (false, true) => Error::new(Kind::WrongKey, LAYER, PRIVATE_KEY_NEEDED),
+        (false, false) => Error::new(Kind::Corrupt, LAYER, "the image's keys were erased: nothing opens it any more"),
     }
-    let given = options.keys.map(|keys| keys.passphrase(description)).transpose()?.flatten();
-    given.ok_or_else(|| Error::new(Kind::WrongKey, LAYER, PASSPHRASE_NEEDED))
 }

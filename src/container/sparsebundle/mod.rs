@@ -273,6 +273,12 @@ pub(crate) fn lock_unused(store: &dyn Store) -> Result<Vec<Guard>> {
     Ok(guards)
 }
 
+/// The file that holds the encryption header of an encrypted bundle, with its name. It is changed in place: its inode
+/// carries the bundle's lock.
+pub(crate) fn open_token(store: &dyn Store, how: Open) -> Result<Option<(&'static str, Arc<dyn BlockDevice>)>> {
+    Ok(store.open(TOKEN, how)?.map(|token| (TOKEN, token)))
+}
+
 /// The number of a band: its place on the disk divided by the band size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct BandIndex(u64);

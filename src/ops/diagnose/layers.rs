@@ -12,7 +12,7 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
     match layer {
         Layer::File(file) => one("file", exact(file.info().len)),
         Layer::Crypt(crypt) => {
-            let keys = crypt.passphrases.len() + crypt.public_keys;
+            let keys = crypt.ways_in.len();
             one("encryption", format!("AES-{}, version {}, {keys} ways to open it", crypt.key_bits, crypt.version))
         }
         Layer::Raw(raw) => one("raw image", format!("a disk of {}", exact(raw.info().len))),

@@ -141,7 +141,7 @@ fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
 }
 
 fn locked(error: &Error) -> Cause {
-    let given = error.message() != open::PASSPHRASE_NEEDED;
+    let given = ![open::PASSPHRASE_NEEDED, open::PRIVATE_KEY_NEEDED].contains(&error.message());
     if given {
         return Cause::new("passphrase-wrong", "encryption", "is encrypted, and the passphrase does not fit")
             .advise("mind the newline: --stdinpass takes everything up to the end, --passfile one line")

@@ -38,8 +38,9 @@ pub fn crypt_header(input: &[u8]) {
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let made = |key_bits, block| {
         let file = Arc::new(Memory::zeros(0));
-        let passphrase = Secret::new(b"seed".to_vec());
-        let device = Device::create(file.clone(), &Protection { key_bits, block, iterations: LEAST_ITERATIONS, passphrase });
+        let passphrase = Some(Secret::new(b"seed".to_vec()));
+        let protection = Protection { key_bits, block, passphrase, iterations: LEAST_ITERATIONS, certificates: Vec::new() };
+        let device = Device::create(file.clone(), &protection);
         let device = device.expect("it can be made");
         let grown =
             device.set_len(8192, Leave::Zeros).and_then(|()| device.write_at(100, b"secret")).and_then(|()| device.flush());

@@ -1,0 +1,180 @@
+//! What the directory of a version 2 header leads to: the keys, wrapped in one way or another. Source: docs/formats/encrypted.md §2.
+
+use std::ops::Range;
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{CBC_PADDED, Header, PBKDF2, PKCS7, TRIPLE_DES, known, padded, prefix};
+use crate::{Error, Result};
+
+/// Kinds of entries.
+pub(in crate::crypt) const PASSPHRASE: u32 = 1;
+pub(in crate::crypt) const PUBLIC_KEY: u32 = 2;
+
+const ENTRY: &str = "encryption key entry";
+/// RSA, and its padding of PKCS#1 v1.5.
+const RSA: u32 = 42;
+const PKCS1: u32 = 10;
+
+/// An entry of the directory. Source: §2.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(in crate::crypt) struct DirectoryRaw {
+    /*00*/ pub(in crate::crypt) kind: U32, // 1 passphrase, 2 public key, 3 other key
+    /*04*/ pub(in crate::crypt) offset: U64,
+    /*0C*/ pub(in crate::crypt) size: U64,
+}
+pub(in crate::crypt) const DIRECTORY_SIZE: u64 = 20;
+const _: () = assert!(size_of::<DirectoryRaw>() as u64 == DIRECTORY_SIZE);
+
+/// The keys wrapped by a passphrase. Source: §2.1.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(in crate::crypt) struct PassphraseRaw {
+    /*000*/ kdf: U32, // 0x67, PBKDF2
+    /*004*/ prf: U32, // 0, HMAC-SHA1
+    /*008*/ iterations: U32,
+    /*00C*/ salt_length: U32, // 20
+    /*010*/ salt: [u8; 32],
+    /*030*/ iv_length: U32, // 8
+    /*034*/ iv: [u8; 32],
+    /*054*/ key_bits: U32, // 192
+    /*058*/ algorithm: U32, // 0x11, triple DES
+    /*05C*/ padding: U32, // 7, PKCS#7
+    /*060*/ mode: U32, // 6, CBC
+    /*064*/ blob_length: U32, // 48 for AES-128, 64 for AES-256
+    /*068*/ blob: [u8; 512],
+}
+pub(in crate::crypt) const PASSPHRASE_SIZE: u64 = 616;
+const _: () = assert!(size_of::<PassphraseRaw>() as u64 == PASSPHRASE_SIZE);
+
+/// The keys wrapped for a private key's owner. Source: §2.2; no image made by macOS was available.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(in crate::crypt) struct PublicKeyRaw {
+    /*000*/ hash_length: U32, // 20
+    /*004*/ hash: [u8; 32],
+    /*024*/ algorithm: U32, // 42, RSA
+    /*028*/ padding: U32, // 10, PKCS#1 v1.5
+    /*02C*/ mode: U32, // 0
+    /*030*/ blob_length: U32, // of the key's modulus: 256 for RSA-2048
+    /*034*/ blob: [u8; 512],
+}
+pub(in crate::crypt) const PUBLIC_KEY_SIZE: u64 = 564;
+const _: () = assert!(size_of::<PublicKeyRaw>() as u64 == PUBLIC_KEY_SIZE);
+
+impl DirectoryRaw {
+    /// What leads to an entry that stands at `place`.
+    pub(in crate::crypt) fn new(kind: u32, place: &Range<u64>) -> Self {
+        Self { kind: kind.into(), offset: place.start.into(), size: (place.end - place.start).into() }
+    }
+
+    /// The entry's bytes, checked to lie behind the directory and before the data.
+    pub(in crate::crypt) fn range(&self, header: &Header) -> Result<Range<u64>> {
+        let (start, size) = (self.offset.get(), self.size.get());
+        match start.checked_add(size) {
+            Some(end) if start >= Header::directory_at(header.entries) && end <= header.data_offset => Ok(start..end),
+            _ => Err(Error::corrupt(ENTRY, start, format!("{size} bytes are not between the directory and the data"))),
+        }
+    }
+}
+
+/// A passphrase entry, all of it checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::crypt) struct Passphrase {
+    pub(in crate::crypt) iterations: u32,
+    pub(in crate::crypt) salt: Vec<u8>,
+    pub(in crate::crypt) iv: [u8; 8],
+    pub(in crate::crypt) blob: Vec<u8>,
+}
+
+impl Passphrase {
+    /// `at` is where the entry stands, for errors.
+    pub(in crate::crypt) fn parse(raw: &PassphraseRaw, at: u64) -> Result<Self> {
+        known(ENTRY, "key derivation", at, raw.kdf, PBKDF2)?;
+        known(ENTRY, "derivation's MAC", at + 4, raw.prf, 0)?;
+        known(ENTRY, "vector length", at + 0x30, raw.iv_length, 8)?;
+        known(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, 192)?;
+        known(ENTRY, "wrapping cipher", at + 0x58, raw.algorithm, TRIPLE_DES)?;
+        known(ENTRY, "padding", at + 0x5C, raw.padding, PKCS7)?;
+        known(ENTRY, "wrapping mode", at + 0x60, raw.mode, CBC_PADDED)?;
+        Ok(Self {
+            iterations: raw.iterations.get(),
+            salt: prefix(ENTRY, "salt", at + 0x0C, &raw.salt, raw.salt_length)?,
+            iv: std::array::from_fn(|n| raw.iv[n]),
+            blob: prefix(ENTRY, "wrapped keys", at + 0x64, &raw.blob, raw.blob_length)?,
+        })
+    }
+
+    /// Salt and blob fit their fields by construction.
+    pub(in crate::crypt) fn to_raw(&self) -> PassphraseRaw {
+        PassphraseRaw {
+            kdf: PBKDF2.into(),
+            prf: 0.into(),
+            iterations: self.iterations.into(),
+            salt_length: (self.salt.len() as u32).into(),
+            salt: padded(&self.salt),
+            iv_length: 8.into(),
+            iv: padded(&self.iv),
+            key_bits: 192.into(),
+            algorithm: TRIPLE_DES.into(),
+            padding: PKCS7.into(),
+            mode: CBC_PADDED.into(),
+            blob_length: (self.blob.len() as u32).into(),
+            blob: padded(&self.blob),
+        }
+    }
+}
+
+/// A public-key entry. What it was wrapped by is checked when it is used: an entry of an unknown form does not keep the
+/// others from opening the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::crypt) struct PublicKey {
+    /// Which key it is for: SHA-1 of the public key.
+    pub(in crate::crypt) hash: Vec<u8>,
+    pub(in crate::crypt) blob: Vec<u8>,
+    algorithm: U32,
+    padding: U32,
+    mode: U32,
+    at: u64,
+}
+
+impl PublicKey {
+    /// An entry to be written: RSA with the padding of PKCS#1 v1.5.
+    pub(in crate::crypt) fn new(hash: [u8; 20], blob: Vec<u8>) -> Self {
+        Self { hash: hash.to_vec(), blob, algorithm: RSA.into(), padding: PKCS1.into(), mode: 0.into(), at: 0 }
+    }
+
+    /// `at` is where the entry stands, for errors.
+    pub(in crate::crypt) fn parse(raw: &PublicKeyRaw, at: u64) -> Result<Self> {
+        Ok(Self {
+            hash: prefix(ENTRY, "key hash", at, &raw.hash, raw.hash_length)?,
+            blob: prefix(ENTRY, "wrapped keys", at + 0x30, &raw.blob, raw.blob_length)?,
+            algorithm: raw.algorithm,
+            padding: raw.padding,
+            mode: raw.mode,
+            at,
+        })
+    }
+
+    /// Whether it was wrapped in the one way that is known.
+    pub(in crate::crypt) fn check(&self) -> Result<()> {
+        known(ENTRY, "wrapping cipher", self.at + 0x24, self.algorithm, RSA)?;
+        known(ENTRY, "padding", self.at + 0x28, self.padding, PKCS1)?;
+        known(ENTRY, "wrapping mode", self.at + 0x2C, self.mode, 0)
+    }
+
+    /// Hash and blob fit their fields by construction.
+    pub(in crate::crypt) fn to_raw(&self) -> PublicKeyRaw {
+        PublicKeyRaw {
+            hash_length: (self.hash.len() as u32).into(),
+            hash: padded(&self.hash),
+            algorithm: self.algorithm,
+            padding: self.padding,
+            mode: self.mode,
+            blob_length: (self.blob.len() as u32).into(),
+            blob: padded(&self.blob),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The ways into an encrypted image: passphrases and certificates come and go, whatever happens meanwhile.
+
+use std::sync::Arc;
+
+use bandsaw::crypt::{Certificate, Device, Key, KeyRing, Locked, NewWay, PrivateKey, Protection, Secret, WayIn, erase_keys};
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
+use bandsaw::store::{Open, Store};
+use bandsaw::testing::PowerCut;
+use bandsaw::{Kind, Result};
+
+const OWNER: &[u8] = include_bytes!("keys/owner.pem");
+const OWNER_PKCS1: &[u8] = include_bytes!("keys/owner-pkcs1.pem");
+const STRANGER: &[u8] = include_bytes!("keys/stranger.pem");
+const CERTIFICATE: &[u8] = include_bytes!("keys/owner-certificate.pem");
+const CERTIFICATE_DER: &[u8] = include_bytes!("keys/owner-certificate.der");
+const TEXT: &[u8] = b"what is inside";
+
+fn word(text: &str) -> Key {
+    Key::Passphrase(Secret::new(text.into()))
+}
+
+fn new_word(text: &str) -> NewWay {
+    NewWay::Passphrase { passphrase: Secret::new(text.into()), iterations: 2 }
+}
+
+fn new_certificate() -> NewWay {
+    NewWay::Certificate(Certificate::parse(CERTIFICATE).unwrap())
+}
+
+fn private(pem: &[u8]) -> Key {
+    Key::Private(PrivateKey::parse(pem).unwrap())
+}
+
+/// An image in `file` that the passphrase `old` opens.
+fn make(file: &Arc<dyn BlockDevice>) {
+    let passphrase = Some(Secret::new(b"old".to_vec()));
+    let protection = Protection { key_bits: 256, block: 512, passphrase, iterations: 2, certificates: Vec::new() };
+    let device = Device::create(file.clone(), &protection).unwrap();
+    device.set_len(4096, Leave::Zeros).unwrap();
+    device.write_at(1000, TEXT).unwrap();
+    device.flush().unwrap();
+}
+
+fn image() -> Arc<dyn BlockDevice> {
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
+    make(&file);
+    file
+}
+
+/// What a key finds at the place of [`TEXT`].
+fn read(file: &Arc<dyn BlockDevice>, key: &Key) -> Result<Vec<u8>> {
+    let locked = Locked::read(&**file)?.expect("an encrypted image");
+    let keys = locked.unlock_with(key)?;
+    Device::new(file.clone(), locked, &keys)?.read_vec(1000, TEXT.len())
+}
+
+fn opens(file: &Arc<dyn BlockDevice>, key: &Key) -> bool {
+    match read(file, key) {
+        Ok(text) => text == TEXT,
+        Err(error) => {
+            assert_eq!(error.kind(), Kind::WrongKey, "{error}");
+            false
+        }
+    }
+}
+
+fn ring(file: &Arc<dyn BlockDevice>, key: &Key) -> KeyRing {
+    KeyRing::unlock(file.clone(), key).unwrap()
+}
+
+fn header(file: &Arc<dyn BlockDevice>) -> Vec<u8> {
+    file.read_vec(0, 0x1DE00).unwrap()
+}
+
+fn ways(file: &Arc<dyn BlockDevice>) -> Vec<WayIn> {
+    Locked::read(&**file).unwrap().unwrap().describe().ways_in
+}
+
+#[test]
+fn a_changed_passphrase_leaves_nothing_of_the_old_one() {
+    let file = image();
+    let before = header(&file);
+    ring(&file, &word("old")).replace(0, &new_word("new")).unwrap();
+    assert!(opens(&file, &word("new")) && !opens(&file, &word("old")));
+    let after = header(&file);
+    // Laid out as macOS does it: one entry at 0x60, zeros behind. Only salt, vector and wrapped keys are others.
+    assert_eq!(before[..0x70], after[..0x70]);
+    for (same, what) in [(0x84..0x94, "salt's padding"), (0x9C..0xC8, "lengths"), (0x108..0x1DE00, "the rest")] {
+        assert_eq!(before[same.clone()], after[same], "{what}");
+    }
+    for old in [&before[0x70..0x84], &before[0x94..0x9C], &before[0xC8..0x108]] {
+        assert!(!after.windows(old.len()).any(|window| window == old), "a part of the old entry is left");
+    }
+}
+
+#[test]
+fn several_ways_in() {
+    let file = image();
+    assert_eq!(ring(&file, &word("old")).add(&new_word("second")).unwrap(), 1);
+    // Certificates stand first; the header is one that programs which know a fixed place of the passphrase can read.
+    assert_eq!(ring(&file, &word("second")).add(&new_certificate()).unwrap(), 0);
+    assert_eq!(ring(&file, &word("old")).add(&new_word("third")).unwrap(), 3);
+    let id = Certificate::parse(CERTIFICATE_DER).unwrap().id().to_vec();
+    let passphrase = WayIn::Passphrase { iterations: 2 };
+    let expected = [WayIn::PublicKey { id, bits: 2048 }, passphrase.clone(), passphrase.clone(), passphrase];
+    assert_eq!(ways(&file), expected);
+    for key in [word("old"), word("second"), word("third"), private(OWNER), private(OWNER_PKCS1)] {
+        assert!(opens(&file, &key));
+    }
+    assert!(!opens(&file, &private(STRANGER)) && !opens(&file, &word("fourth")));
+    let opened = ring(&file, &private(OWNER));
+    assert_eq!(opened.opened(), 0);
+    opened.remove(1).unwrap();
+    assert!(!opens(&file, &word("old")) && opens(&file, &word("second")) && opens(&file, &private(OWNER)));
+    assert_eq!(ring(&file, &word("third")).opened(), 2);
+    ring(&file, &word("third")).remove(0).unwrap();
+    assert!(!opens(&file, &private(OWNER)) && opens(&file, &word("second")));
+    assert!(read(&file, &private(OWNER)).unwrap_err().message().contains("only a passphrase"));
+}
+
+#[test]
+fn a_certificate_may_be_the_only_way_in() {
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
+    let certificates = vec![Certificate::parse(CERTIFICATE).unwrap()];
+    let protection = Protection { key_bits: 128, block: 4096, passphrase: None, iterations: 0, certificates };
+    let device = Device::create(file.clone(), &protection).unwrap();
+    device.set_len(4096, Leave::Zeros).unwrap();
+    device.write_at(1000, TEXT).unwrap();
+    device.flush().unwrap();
+    assert!(opens(&file, &private(OWNER)));
+    assert!(read(&file, &word("old")).unwrap_err().message().contains("only a private key"));
+    let nothing = Protection { certificates: Vec::new(), ..protection };
+    assert_eq!(Device::create(Arc::new(Memory::zeros(0)), &nothing).unwrap_err().kind(), Kind::Invalid);
+}
+
+/// Source: the header files of the program vfdecrypt, which finds the passphrase at 0x2A8 "if there's a recovery key".
+#[test]
+fn behind_one_certificate_the_passphrase_stands_at_0x2a8() {
+    let file = image();
+    ring(&file, &word("old")).add(&new_certificate()).unwrap();
+    assert_eq!(header(&file)[0x2A8..0x2B4], [0, 0, 0, 0x67, 0, 0, 0, 0, 0, 0, 0, 2]);
+}
+
+#[test]
+fn the_last_way_in_stays() {
+    let file = image();
+    let before = header(&file);
+    let refused = |entry: usize, key: &Key| ring(&file, key).remove(entry).unwrap_err();
+    assert!(refused(0, &word("old")).message().contains("last way"));
+    assert_eq!(refused(1, &word("old")).kind(), Kind::NotFound);
+    assert_eq!(header(&file), before);
+    ring(&file, &word("old")).add(&new_word("new")).unwrap();
+    // Whoever removes must show that somebody else can open it.
+    assert!(refused(1, &word("new")).message().contains("give another"));
+    ring(&file, &word("new")).remove(0).unwrap();
+    assert!(opens(&file, &word("new")));
+}
+
+#[test]
+fn there_is_room_for_as_many_as_one_sector_leads_to() {
+    let file = image();
+    for n in 1..21 {
+        ring(&file, &word("old")).add(&new_word(&n.to_string())).unwrap();
+    }
+    let before = header(&file);
+    let error = ring(&file, &word("20")).add(&new_word("21")).unwrap_err();
+    assert_eq!((error.kind(), header(&file) == before), (Kind::Limit, true));
+    ring(&file, &word("20")).remove(0).unwrap();
+    assert!(opens(&file, &word("20")) && !opens(&file, &word("old")) && ways(&file).len() == 20);
+}
+
+#[test]
+fn erased_keys_are_gone() {
+    let file = image();
+    ring(&file, &word("old")).add(&new_certificate()).unwrap();
+    erase_keys(&*file).unwrap();
+    assert!(header(&file)[0x48..].iter().all(|&byte| byte == 0));
+    for key in [word("old"), private(OWNER)] {
+        let error = read(&file, &key).unwrap_err();
+        assert!(error.kind() == Kind::Corrupt && error.message().contains("erased"), "{error}");
+    }
+    // Once more does no harm.
+    erase_keys(&*file).unwrap();
+}
+
+/// Does something to an image on a disk whose power fails, and looks at what every crash leaves.
+fn survives(
+    prepare: impl Fn(&Arc<dyn BlockDevice>),
+    change: impl Fn(&Arc<dyn BlockDevice>),
+    check: impl Fn(&Arc<dyn BlockDevice>),
+) {
+    let store = PowerCut::default();
+    let file = store.open("image", Open::Create).unwrap().unwrap();
+    make(&file);
+    prepare(&file);
+    store.sync().unwrap();
+    let first = store.position();
+    change(&file);
+    let mut crashes = 0;
+    for crash in store.crashes_from(first, 7, 12) {
+        let found = crash.store.open("image", Open::Write).unwrap().expect("a synced name");
+        check(&found);
+        crashes += 1;
+    }
+    assert!(crashes > 100, "{crashes} crashes");
+}
+
+#[test]
+fn a_crash_leaves_the_old_passphrase_or_the_new() {
+    survives(
+        |_| {},
+        |file| ring(file, &word("old")).replace(0, &new_word("new")).unwrap(),
+        |found| {
+            let (old, new) = (opens(found, &word("old")), opens(found, &word("new")));
+            assert!(old != new, "old {old}, new {new}");
+            // Whoever tries again gets there, and leaves nothing behind.
+            let key = if old { word("old") } else { word("new") };
+            ring(found, &key).replace(0, &new_word("newest")).unwrap();
+            assert!(opens(found, &word("newest")));
+            assert!(header(found)[0x108..].iter().all(|&byte| byte == 0));
+        },
+    );
+}
+
+#[test]
+fn a_crash_never_takes_the_ways_in_that_stay() {
+    let stay = |found: &Arc<dyn BlockDevice>| assert!(opens(found, &word("old")) && opens(found, &word("second")));
+    let prepare = |file: &Arc<dyn BlockDevice>| {
+        ring(file, &word("old")).add(&new_word("second")).unwrap();
+        ring(file, &word("old")).add(&new_word("third")).unwrap();
+    };
+    survives(prepare, |file| assert_eq!(ring(file, &word("old")).add(&new_certificate()).unwrap(), 0), stay);
+    survives(prepare, |file| ring(file, &word("old")).remove(2).unwrap(), stay);
+    survives(prepare, |file| ring(file, &word("second")).replace(2, &new_word("new")).unwrap(), stay);
+}
+
+#[test]
+fn what_is_no_key() {
+    let refused = |pem: &[u8]| PrivateKey::parse(pem).unwrap_err();
+    assert_eq!(refused(b"nonsense").kind(), Kind::Invalid);
+    assert_eq!(refused(CERTIFICATE).kind(), Kind::Invalid);
+    assert!(refused(b"-----BEGIN ENCRYPTED PRIVATE KEY-----").message().contains("passphrase of its own"));
+    let cut = &OWNER[..OWNER.len() / 2];
+    assert!(refused(cut).message().contains("malformed"));
+    for bytes in [&b""[..], OWNER, &CERTIFICATE[..100], &CERTIFICATE_DER[..100]] {
+        assert_eq!(Certificate::parse(bytes).unwrap_err().kind(), Kind::Invalid);
+    }
+    let error = Certificate::parse(include_bytes!("keys/curve-certificate.pem")).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.message().contains("RSA"), "{error}");
+    // Nothing of a key is shown.
+    let shown = format!("{:?} {:?}", private(OWNER), word("very secret"));
+    assert_eq!(shown, "Private(PrivateKey(..)) Passphrase(Secret(..))");
+}
+
+#[test]
+fn an_entry_in_an_unknown_form_is_named() {
+    let file = image();
+    ring(&file, &word("old")).add(&new_certificate()).unwrap();
+    for (at, name) in [(0x24, "wrapping cipher"), (0x28, "padding"), (0x2C, "wrapping mode")] {
+        let place = 0x4C + 40 + at + 3;
+        let was = file.read_vec(place, 1).unwrap();
+        file.write_at(place, &[was[0] ^ 0x40]).unwrap();
+        let error = read(&file, &private(OWNER)).unwrap_err();
+        assert!(error.kind() == Kind::Unsupported && error.message().contains(name), "{error}");
+        // It does not keep the passphrase from opening the image.
+        assert!(opens(&file, &word("old")));
+        file.write_at(place, &was).unwrap();
+    }
+    assert!(opens(&file, &private(OWNER)));
+}
