@@ -270,7 +270,13 @@ fn all_layers_are_judged() {
 fn encrypted() -> Vec<u8> {
     let file = Arc::new(Memory::zeros(0));
     let passphrase = Secret::new(b"key".to_vec());
-    let protection = Protection { key_bits: 128, block: 512, iterations: LEAST_ITERATIONS, passphrase };
+    let protection = Protection {
+        key_bits: 128,
+        block: 512,
+        iterations: LEAST_ITERATIONS,
+        passphrase: Some(passphrase),
+        certificates: Vec::new(),
+    };
     let device = Device::create(file.clone(), &protection).unwrap();
     device.set_len(disk().len() as u64, Leave::Zeros).unwrap();
     device.write_at(0, &disk()).unwrap();
@@ -311,7 +317,13 @@ fn encrypted_bundles() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.sparsebundle");
     let passphrase = Secret::new(b"key".to_vec());
-    let protection = Protection { key_bits: 128, block: 512, iterations: LEAST_ITERATIONS, passphrase };
+    let protection = Protection {
+        key_bits: 128,
+        block: 512,
+        iterations: LEAST_ITERATIONS,
+        passphrase: Some(passphrase),
+        certificates: Vec::new(),
+    };
     let options = sparsebundle::CreateOptions { len: disk().len() as u64, band_size: Some(1 << 20) };
     let bundle = Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
     bundle.write_at(0, &disk()).unwrap();

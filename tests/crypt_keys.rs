@@ -96,10 +96,10 @@ fn a_changed_passphrase_leaves_nothing_of_the_old_one() {
 #[test]
 fn several_ways_in() {
     let file = image();
-    assert_eq!(ring(&file, &word("old")).add(&new_word("second")).unwrap(), 1);
+    assert_eq!(ring(&file, &word("old")).insert(&new_word("second")).unwrap(), 1);
     // Certificates stand first; the header is one that programs which know a fixed place of the passphrase can read.
-    assert_eq!(ring(&file, &word("second")).add(&new_certificate()).unwrap(), 0);
-    assert_eq!(ring(&file, &word("old")).add(&new_word("third")).unwrap(), 3);
+    assert_eq!(ring(&file, &word("second")).insert(&new_certificate()).unwrap(), 0);
+    assert_eq!(ring(&file, &word("old")).insert(&new_word("third")).unwrap(), 3);
     let id = Certificate::parse(CERTIFICATE_DER).unwrap().id().to_vec();
     let passphrase = WayIn::Passphrase { iterations: 2 };
     let expected = [WayIn::PublicKey { id, bits: 2048 }, passphrase.clone(), passphrase.clone(), passphrase];
@@ -137,7 +137,7 @@ fn a_certificate_may_be_the_only_way_in() {
 #[test]
 fn behind_one_certificate_the_passphrase_stands_at_0x2a8() {
     let file = image();
-    ring(&file, &word("old")).add(&new_certificate()).unwrap();
+    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
     assert_eq!(header(&file)[0x2A8..0x2B4], [0, 0, 0, 0x67, 0, 0, 0, 0, 0, 0, 0, 2]);
 }
 
@@ -149,7 +149,7 @@ fn the_last_way_in_stays() {
     assert!(refused(0, &word("old")).message().contains("last way"));
     assert_eq!(refused(1, &word("old")).kind(), Kind::NotFound);
     assert_eq!(header(&file), before);
-    ring(&file, &word("old")).add(&new_word("new")).unwrap();
+    ring(&file, &word("old")).insert(&new_word("new")).unwrap();
     // Whoever removes must show that somebody else can open it.
     assert!(refused(1, &word("new")).message().contains("give another"));
     ring(&file, &word("new")).remove(0).unwrap();
@@ -160,10 +160,10 @@ fn the_last_way_in_stays() {
 fn there_is_room_for_as_many_as_one_sector_leads_to() {
     let file = image();
     for n in 1..21 {
-        ring(&file, &word("old")).add(&new_word(&n.to_string())).unwrap();
+        ring(&file, &word("old")).insert(&new_word(&n.to_string())).unwrap();
     }
     let before = header(&file);
-    let error = ring(&file, &word("20")).add(&new_word("21")).unwrap_err();
+    let error = ring(&file, &word("20")).insert(&new_word("21")).unwrap_err();
     assert_eq!((error.kind(), header(&file) == before), (Kind::Limit, true));
     ring(&file, &word("20")).remove(0).unwrap();
     assert!(opens(&file, &word("20")) && !opens(&file, &word("old")) && ways(&file).len() == 20);
@@ -172,7 +172,7 @@ fn there_is_room_for_as_many_as_one_sector_leads_to() {
 #[test]
 fn erased_keys_are_gone() {
     let file = image();
-    ring(&file, &word("old")).add(&new_certificate()).unwrap();
+    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
     erase_keys(&*file).unwrap();
     assert!(header(&file)[0x48..].iter().all(|&byte| byte == 0));
     for key in [word("old"), private(OWNER)] {
@@ -226,10 +226,10 @@ fn a_crash_leaves_the_old_passphrase_or_the_new() {
 fn a_crash_never_takes_the_ways_in_that_stay() {
     let stay = |found: &Arc<dyn BlockDevice>| assert!(opens(found, &word("old")) && opens(found, &word("second")));
     let prepare = |file: &Arc<dyn BlockDevice>| {
-        ring(file, &word("old")).add(&new_word("second")).unwrap();
-        ring(file, &word("old")).add(&new_word("third")).unwrap();
+        ring(file, &word("old")).insert(&new_word("second")).unwrap();
+        ring(file, &word("old")).insert(&new_word("third")).unwrap();
     };
-    survives(prepare, |file| assert_eq!(ring(file, &word("old")).add(&new_certificate()).unwrap(), 0), stay);
+    survives(prepare, |file| assert_eq!(ring(file, &word("old")).insert(&new_certificate()).unwrap(), 0), stay);
     survives(prepare, |file| ring(file, &word("old")).remove(2).unwrap(), stay);
     survives(prepare, |file| ring(file, &word("second")).replace(2, &new_word("new")).unwrap(), stay);
 }
@@ -255,7 +255,7 @@ fn what_is_no_key() {
 #[test]
 fn an_entry_in_an_unknown_form_is_named() {
     let file = image();
-    ring(&file, &word("old")).add(&new_certificate()).unwrap();
+    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
     for (at, name) in [(0x24, "wrapping cipher"), (0x28, "padding"), (0x2C, "wrapping mode")] {
         let place = 0x4C + 40 + at + 3;
         let was = file.read_vec(place, 1).unwrap();

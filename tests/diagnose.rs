@@ -49,8 +49,16 @@ fn cause_of(bytes: &[u8], key: Option<&str>) -> Cause {
 fn encrypted() -> Vec<u8> {
     let file = Arc::new(Memory::zeros(0));
     let passphrase = Secret::new(b"key".to_vec());
-    let device =
-        Device::create(file.clone(), &Protection { key_bits: 256, block: 512, iterations: LEAST_ITERATIONS, passphrase });
+    let device = Device::create(
+        file.clone(),
+        &Protection {
+            key_bits: 256,
+            block: 512,
+            iterations: LEAST_ITERATIONS,
+            passphrase: Some(passphrase),
+            certificates: Vec::new(),
+        },
+    );
     let device = device.unwrap();
     let disk = with_volume();
     device.set_len(disk.len() as u64, Leave::Zeros).unwrap();

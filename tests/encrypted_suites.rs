@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 
 /// Of as few iterations as there can be: what is tested here is not the passphrase.
 fn protection(key_bits: u32, block: u32) -> Protection {
-    Protection { key_bits, block, iterations: 1, passphrase: Secret::new(b"key".to_vec()) }
+    Protection { key_bits, block, iterations: 1, passphrase: Some(Secret::new(b"key".to_vec())), certificates: Vec::new() }
 }
 
 fn new_file(store: &dyn Store, len: u64, block: u32) -> Result<Arc<dyn BlockDevice>> {

@@ -54,7 +54,7 @@ impl KeyRing {
     }
 
     /// Adds a way in; returns its entry. Certificates stand before the others, as macOS puts them.
-    pub fn add(self, new: &NewWay) -> Result<usize> {
+    pub fn insert(self, new: &NewWay) -> Result<usize> {
         let new = new.wrap(&self.keys)?;
         let mut entries = self.stored()?;
         let before = |(kind, _): &(u32, Vec<u8>)| *kind == PUBLIC_KEY;

@@ -25,7 +25,7 @@ const RSA_ENCRYPTION: &str = "1.2.840.113549.1.1.1";
 /// An RSA public key out of an X.509 certificate. Whether the certificate is valid, or whose it is, is not looked at.
 #[derive(Clone)]
 pub struct Certificate {
-    key: RsaPublicKey,
+    key: Box<RsaPublicKey>,
     id: [u8; 20],
 }
 
@@ -46,7 +46,7 @@ impl Certificate {
         let bits = info.subject_public_key.as_bytes().ok_or_else(malformed)?;
         let key = RsaPublicKey::from_pkcs1_der(bits).map_err(|_| malformed())?;
         check_size(LAYER, &key)?;
-        Ok(Self { id: Sha1::digest(bits).into(), key })
+        Ok(Self { id: Sha1::digest(bits).into(), key: Box::new(key) })
     }
 
     /// SHA-1 of the public key, which is what most certificates call their subject key identifier.
@@ -73,7 +73,7 @@ impl fmt::Debug for Certificate {
 /// An RSA private key. Wiped when dropped and never shown.
 #[derive(Clone)]
 pub struct PrivateKey {
-    key: RsaPrivateKey,
+    key: Box<RsaPrivateKey>,
     id: [u8; 20],
 }
 
@@ -96,7 +96,7 @@ impl PrivateKey {
         let public = key.to_public_key();
         check_size(LAYER, &public)?;
         let bits = public.to_pkcs1_der().map_err(|_| invalid("its public half is malformed"))?;
-        Ok(Self { id: Sha1::digest(bits.as_bytes()).into(), key })
+        Ok(Self { id: Sha1::digest(bits.as_bytes()).into(), key: Box::new(key) })
     }
 
     /// SHA-1 of its public key, as [`Certificate::id`].

@@ -91,7 +91,7 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The options of `info` that are followed by a value.
-const WITH_VALUE: [&str; 6] = ["--color", "--image-format", "--shadow", "--passfile", "--passfd", "--passenv"];
+const WITH_VALUE: [&str; 7] = ["--color", "--image-format", "--shadow", "--passfile", "--passfd", "--passenv", "--private-key"];
 
 fn is_option(word: &OsStr) -> bool {
     word.as_encoded_bytes().starts_with(b"-")

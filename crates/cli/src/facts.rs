@@ -1,6 +1,7 @@
 //! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are RFC 3339.
 
 mod container;
+mod ways;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +17,7 @@ use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
 pub(crate) use self::container::{AsifFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
+pub(crate) use self::ways::WayFacts;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::text::rfc3339;
@@ -53,10 +55,8 @@ pub(crate) struct CryptFacts {
     pub(crate) uuid: String,
     /// Bytes of what is encrypted.
     pub(crate) data_size: u64,
-    /// Of the derivation of each passphrase's key.
-    pub(crate) iterations: Vec<u32>,
-    pub(crate) public_keys: usize,
-    /// Whether the image has not been opened with a passphrase.
+    pub(crate) ways_in: Vec<WayFacts>,
+    /// Whether the image has not been opened with any of them.
     pub(crate) locked: bool,
 }
 
@@ -226,8 +226,7 @@ impl CryptFacts {
             block_size: of.block,
             uuid: of.uuid.to_string(),
             data_size: of.data_size,
-            iterations: of.passphrases.clone(),
-            public_keys: of.public_keys,
+            ways_in: WayFacts::all(&of.ways_in),
             locked: true,
         }
     }

@@ -77,14 +77,11 @@ impl Sheet<'_> {
         let CryptFacts { version, key_bits, block_size, .. } = encryption;
         self.fact("encrypted", &format!("AES-{key_bits}, blocks of {block_size} bytes, version {version}"))?;
         self.fact("", &format!("uuid {}", encryption.uuid))?;
-        for iterations in &encryption.iterations {
-            self.fact("", &format!("opens with a passphrase, {} iterations", grouped(u64::from(*iterations))))?;
-        }
-        if encryption.public_keys > 0 {
-            self.fact("", &format!("opens with {}", counted(encryption.public_keys as u64, "private key", "private keys")))?;
+        for way in &encryption.ways_in {
+            self.fact("", &format!("opens with {way}"))?;
         }
         if encryption.locked {
-            self.fact("locked", "a passphrase is needed to see more")?;
+            self.fact("locked", "a key is needed to see more")?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use clap::{Args, ValueHint};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::layers;
 use crate::output::Output;
-use crate::passphrase::Passphrase;
+use crate::passphrase::{self, Passphrase, Unlocking};
 
 /// How to open an image, for every verb that does.
 #[derive(Debug, Clone, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Opening {
     #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath)]
     shadows: Vec<PathBuf>,
     #[command(flatten)]
-    passphrase: Passphrase,
+    unlocking: Unlocking,
 }
 
 impl Opening {
@@ -47,9 +47,9 @@ impl Opening {
     }
 
     /// Where the image's passphrase comes from.
-    #[allow(dead_code, reason = "the verbs that give images a passphrase come next")]
+    #[allow(dead_code, reason = "converting to encrypted images comes next")]
     pub(crate) fn passphrase(&self) -> &Passphrase {
-        &self.passphrase
+        &self.unlocking.passphrase
     }
 
     /// The same with these layers over the image.
@@ -62,7 +62,7 @@ impl Opening {
 
     /// For `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
-        OpenOptions { access, image_format: self.image_format, keys: Some(&self.passphrase), shadows: &self.shadows }
+        OpenOptions { access, image_format: self.image_format, keys: Some(&self.unlocking), shadows: &self.shadows }
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         Kind::Conflict if error.layer() == "stack" => {
             "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
         }
-        Kind::WrongKey => "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass",
+        Kind::WrongKey => passphrase::HINT,
         Kind::ReadOnly => {
             "`--shadow FILE` keeps the changes in a file of their own, `bandsaw convert` makes a copy that can be changed"
         }

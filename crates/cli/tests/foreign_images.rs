@@ -68,7 +68,7 @@ fn a_locked_image_says_what_it_needs() {
     let output = scratch.run(&["info", path]);
     assert_eq!(output.status.code(), Some(7));
     let sheet = String::from_utf8(output.stdout.clone()).unwrap();
-    for fact in ["AES-256", "blocks of 4096 bytes", "version 2", "1,000 iterations", "a63ade3e", "a passphrase is needed"] {
+    for fact in ["AES-256", "blocks of 4096 bytes", "version 2", "1,000 iterations", "a63ade3e", "a key is needed"] {
         assert!(sheet.contains(fact), "{sheet}");
     }
     assert!(stderr(&output).contains("a passphrase is needed") && stderr(&output).contains("--passfile"));

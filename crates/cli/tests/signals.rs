@@ -82,7 +82,7 @@ fn a_killed_conversion_is_gone_on_with() {
         assert!(!scratch.path(target).exists());
         let facts = scratch.json(&args);
         let read = facts["bytes_read"].as_u64().unwrap();
-        assert!(read <= 700 << 20 && read < 500 << 20, "{read} bytes read again");
+        assert!(read < 500 << 20, "{read} bytes read again");
         let sum = |image: &str| scratch.json(&["checksum", "--image-format", "udrw", image])["images"][0]["checksum"].clone();
         let made = scratch.json(&["checksum", "--type", "sha256", target, "--image-format", facts["format"].as_str().unwrap()]);
         assert_eq!(made["images"][0]["checksum"], sum("noise"));

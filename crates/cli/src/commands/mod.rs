@@ -8,11 +8,14 @@ mod convert;
 mod cp;
 mod create;
 mod diagnose;
+mod erase_keys;
 mod extract;
 mod info;
+mod isencrypted;
 mod join;
 mod ls;
 mod man;
+mod passwd;
 mod repair;
 mod segment;
 mod stack;
@@ -49,6 +52,12 @@ pub(crate) enum Command {
     Diagnose(diagnose::Diagnose),
     Repair(repair::Repair),
     Stack(stack::Stack),
+    #[command(alias = "chpass")]
+    Passwd(Box<passwd::Passwd>),
+    #[command(name = "isencrypted")]
+    IsEncrypted(isencrypted::IsEncrypted),
+    #[command(alias = "erasekeys")]
+    EraseKeys(erase_keys::EraseKeys),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Write the manual pages into a folder
@@ -76,6 +85,9 @@ impl Command {
             Self::Diagnose(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
             Self::Stack(verb) => verb.run(output),
+            Self::Passwd(verb) => verb.run(output),
+            Self::IsEncrypted(verb) => verb.run(output),
+            Self::EraseKeys(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),
         }

@@ -2,7 +2,6 @@
 //!
 //! A command may need two: of the image that it opens, and for what it makes. The options of the second carry the prefix
 //! `--new-`. Over one standard input they come in this order, each ended by a NUL.
-#![allow(dead_code, reason = "the verbs that give images a passphrase come next")]
 
 mod stdin;
 
@@ -13,10 +12,14 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use bandsaw::crypt::{Description, Secret};
+use bandsaw::crypt::{Certificate, Description, Key, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey, Secret, calibrate};
 use bandsaw::open::Keys;
 use bandsaw::{Error, Kind, Result, platform};
-use clap::Args;
+use clap::{Args, ValueHint};
+
+/// What to do about a key that is missing or wrong.
+pub(crate) const HINT: &str =
+    "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, a private key by --private-key FILE";
 
 /// Longer ones are a mistake: the wrong file was named.
 const LONGEST: usize = 64 << 10;
@@ -101,6 +104,7 @@ passphrase_options! {
 impl Passphrase {
     /// The passphrase that this verb gives to an image, where it opens no other: asked for twice on a terminal, and
     /// never empty.
+    #[allow(dead_code, reason = "creating encrypted images comes next")]
     pub(crate) fn choose(&self) -> Result<Secret> {
         once(&self.known, || choose(&self.source(), 0))?.ok_or_else(missing)
     }
@@ -114,11 +118,73 @@ impl NewPassphrase {
     }
 }
 
-impl Keys for Passphrase {
-    /// One passphrase for everything that a command opens.
-    fn passphrase(&self, _image: &Description) -> Result<Option<Secret>> {
-        once(&self.known, || self.source().read(0, "passphrase: "))
+/// What opens an encrypted image, for every verb that opens one.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Unlocking {
+    #[command(flatten)]
+    pub(crate) passphrase: Passphrase,
+    /// Open an encrypted image with the private key of a certificate: a PEM file, PKCS#8 or PKCS#1
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "passphrase",
+        help_heading = "Encrypted images",
+        display_order = 804
+    )]
+    private_key: Option<PathBuf>,
+}
+
+impl Keys for Unlocking {
+    /// One passphrase or private key for everything that a command opens.
+    fn key(&self, image: &Description) -> Result<Option<Key>> {
+        if let Some(path) = &self.private_key {
+            return private_key(path).map_err(|error| error.in_file(path)).map(|key| Some(Key::Private(key)));
+        }
+        if !image.has_passphrase() {
+            return Ok(None);
+        }
+        let passphrase = &self.passphrase;
+        Ok(once(&passphrase.known, || passphrase.source().read(0, "passphrase: "))?.map(Key::Passphrase))
     }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKey> {
+    platform::forbid_core_dumps();
+    let pem = File::open(path).and_then(all).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--private-key", format!("is longer than {LONGEST} bytes")),
+        _ => Error::io("--private-key", "the private key cannot be read", error),
+    })?;
+    PrivateKey::parse(&pem)
+}
+
+/// How long a new passphrase takes to try.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Iterations {
+    /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a quarter of a second here
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(i64::from(LEAST_ITERATIONS)..=i64::from(MOST_ITERATIONS)),
+        help_heading = "New passphrase",
+        display_order = 890
+    )]
+    iterations: Option<u32>,
+}
+
+impl Iterations {
+    pub(crate) fn count(self) -> u32 {
+        self.iterations.unwrap_or_else(calibrate)
+    }
+}
+
+/// A certificate whose private key is to open an image.
+pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
+    let bytes = File::open(path).and_then(all).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--certificate", format!("is longer than {LONGEST} bytes")),
+        _ => Error::io("--certificate", "the certificate cannot be read", error),
+    });
+    bytes.and_then(|bytes| Certificate::parse(&bytes)).map_err(|error| error.in_file(path))
 }
 
 /// Where one passphrase comes from, with the option that says so.
@@ -202,15 +268,20 @@ fn failed(option: &'static str, error: io::Error) -> Error {
 
 /// Everything but one newline at the end, which editors and `echo` leave there.
 fn without_newline(from: impl Read) -> io::Result<Secret> {
+    let secret = all(from)?;
+    Ok(match secret.strip_suffix(b"\n") {
+        Some(line) => Secret::new(line.to_vec()),
+        None => secret,
+    })
+}
+
+/// All of a file that holds a secret.
+fn all(from: impl Read) -> io::Result<Secret> {
     // As long as it may become: growing would leave copies behind that nobody wipes.
     let mut bytes = Vec::with_capacity(LONGEST + 1);
     let read = from.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
-    let too_long = bytes.len() > LONGEST;
-    if bytes.last() == Some(&b'\n') {
-        bytes.pop();
-    }
     let secret = Secret::new(bytes);
-    if too_long { Err(io::ErrorKind::FileTooLarge.into()) } else { read.map(|_| secret) }
+    if secret.len() > LONGEST { Err(io::ErrorKind::FileTooLarge.into()) } else { read.map(|_| secret) }
 }
 
 #[cfg(test)]

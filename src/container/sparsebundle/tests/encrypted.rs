@@ -6,7 +6,7 @@ use crate::crypt::{KeyMaterial, Protection, Secret};
 const CIPHER: usize = 512;
 
 fn protection(block: u32) -> Protection {
-    Protection { key_bits: 256, block, iterations: 1, passphrase: Secret::new(b"open".to_vec()) }
+    Protection { key_bits: 256, block, iterations: 1, passphrase: Some(Secret::new(b"open".to_vec())), certificates: Vec::new() }
 }
 
 fn create_with(len: u64, block: u32) -> (MemoryStore, Bundle) {

@@ -1,0 +1,82 @@
+//! `bandsaw erase-keys`: nothing opens an encrypted image any more.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
+
+use bandsaw::device::Access;
+use bandsaw::open::KeyFile;
+use bandsaw::{Error, Kind};
+use clap::{ArgAction, Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::source;
+
+/// Erase the keys of an encrypted image, so that nothing opens it ever again
+///
+/// Asks twice. Nothing else is erased: the cipher text stays, which nobody can read any more. Copies of the image, and of
+/// its header, open as before; and an SSD or a file system with snapshots may keep what is overwritten for a while.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw erase-keys Secret.dmg               asks whether, and then for the image's name
+  bandsaw erase-keys --yes --yes Secret.dmg   for scripts: each --yes answers one question")]
+pub(crate) struct EraseKeys {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+    /// Answer one of the two questions with yes
+    #[arg(long, action = ArgAction::Count)]
+    yes: u8,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    image: String,
+    erased: usize,
+}
+
+impl EraseKeys {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let image = source::image(&self.image)?;
+        let Some(file) = KeyFile::open(Path::new(&image), Access::ReadWrite)? else {
+            return Err(Error::new(Kind::Invalid, "erase-keys", "is not encrypted, there are no keys").in_file(image).into());
+        };
+        let erased = file.description().ways_in.len();
+        self.make_sure(&image)?;
+        file.erase_keys()?;
+        output.warn("copies of the image, and of its header, still open as before");
+        let facts = Facts { schema: 1, image, erased };
+        output.done(&facts, |out| writeln!(out, "nothing opens {} any more", output.name(&facts.image)))
+    }
+
+    /// Two questions on the terminal, fewer by each `--yes`.
+    fn make_sure(&self, image: &str) -> Outcome {
+        let name = Path::new(image).file_name().map_or_else(|| image.into(), |name| name.to_string_lossy());
+        let questions = [
+            (format!("Nobody will ever read {name} again, not even with a passphrase of it. Erase its keys? [yes/no] "), "yes"),
+            ("Type the name of the image to go on: ".to_owned(), &*name),
+        ];
+        for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
+            if !io::stdin().is_terminal() {
+                let failure = Failure::usage("erase-keys", "asks twice, and there is no terminal to ask on");
+                return Err(failure.hint("--yes --yes answers both questions"));
+            }
+            if ask(question)? != *answer {
+                return Err(Error::new(Kind::Cancelled, "erase-keys", "nothing was erased").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ask(question: &str) -> io::Result<String> {
+    let mut answer = String::new();
+    write!(io::stderr(), "{question}")?;
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim_end_matches('\n').to_owned())
+}

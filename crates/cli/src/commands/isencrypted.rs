@@ -1,0 +1,86 @@
+//! `bandsaw isencrypted`: whether an image is encrypted, in the words of hdiutil.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use bandsaw::crypt::{Description, WayIn};
+use bandsaw::device::Access;
+use bandsaw::open::KeyFile;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::source;
+
+/// Say whether an image is encrypted
+///
+/// In the words of hdiutil, and as it does without asking for a passphrase and with exit code 0 for both answers.
+/// `bandsaw info` says more.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw isencrypted Secret.dmg
+  bandsaw isencrypted --json Secret.sparsebundle     for programs")]
+pub(crate) struct IsEncrypted {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    image: String,
+    encrypted: bool,
+    #[serde(flatten)]
+    header: Option<Header>,
+}
+
+#[derive(Serialize)]
+struct Header {
+    /// Bytes of a cipher block.
+    block_size: u32,
+    key_bits: u32,
+    uuid: String,
+    passphrases: usize,
+    private_keys: usize,
+    /// How many ways in the header has room for.
+    most_keys: u64,
+    version: u8,
+}
+
+impl Header {
+    fn new(of: &Description) -> Self {
+        let count = |is: fn(&WayIn) -> bool| of.ways_in.iter().filter(|way| is(way)).count();
+        Self {
+            block_size: of.block,
+            key_bits: of.key_bits,
+            uuid: of.uuid.hyphenated().to_string().to_uppercase(),
+            passphrases: count(|way| matches!(way, WayIn::Passphrase { .. })),
+            private_keys: count(|way| matches!(way, WayIn::PublicKey { .. })),
+            most_keys: of.most_ways_in(),
+            version: of.version,
+        }
+    }
+}
+
+impl IsEncrypted {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let image = source::image(&self.image)?;
+        let file = KeyFile::open(Path::new(&image), Access::ReadOnly)?;
+        let header = file.as_ref().map(|file| Header::new(file.description()));
+        let facts = Facts { schema: 1, encrypted: header.is_some(), image, header };
+        output.facts(&facts, |out| {
+            let Some(header) = &facts.header else { return writeln!(out, "encrypted: NO") };
+            writeln!(out, "encrypted: YES")?;
+            writeln!(out, "blocksize: {}", header.block_size)?;
+            writeln!(out, "uuid: {}", header.uuid)?;
+            writeln!(out, "private-key-count: {}", header.private_keys)?;
+            writeln!(out, "passphrase-count: {}", header.passphrases)?;
+            writeln!(out, "max-key-count: {}", header.most_keys)?;
+            writeln!(out, "version: {}", header.version)
+        })
+    }
+}

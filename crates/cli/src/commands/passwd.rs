@@ -1,0 +1,234 @@
+//! `bandsaw passwd`: what opens an encrypted image.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::crypt::{KeyRing, NewWay, WayIn};
+use bandsaw::device::Access;
+use bandsaw::open::KeyFile;
+use bandsaw::{Error, Kind};
+use clap::{Args, Subcommand, ValueHint};
+use serde::Serialize;
+
+use crate::facts::WayFacts;
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::passphrase::{self, Iterations, NewPassphrase, Unlocking};
+use crate::source;
+
+/// Change the passphrase of an encrypted image, or add, remove and list what opens it
+///
+/// The keys of the data stay as they are, and so nothing but the header of the image is written. A crash at any moment
+/// leaves the old passphrase or the new one. Whoever has a copy of the old header and the old passphrase can still open
+/// the image: only a copy with fresh keys keeps them out.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  bandsaw passwd Secret.dmg                                       asks for the old passphrase, and twice for the new
+  bandsaw passwd --passfile old --new-passfile new Secret.dmg     from files
+  bandsaw passwd --private-key admin.pem Secret.dmg               a forgotten passphrase is replaced
+  bandsaw passwd list Secret.dmg                                  what opens it
+  bandsaw passwd add Secret.dmg                                   one more passphrase
+  bandsaw passwd add --certificate admin.cer Secret.dmg           whoever has the private key opens it, too
+  bandsaw passwd remove Secret.dmg 2                              number 2 of the list opens it no more"
+)]
+pub(crate) struct Passwd {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    change: Change,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Let one more passphrase, or the private key of a certificate, open the image
+    Add(Add),
+    /// Remove what opens the image; another passphrase or private key has to be given
+    Remove(Remove),
+    /// List what opens the image; needs no passphrase
+    List(List),
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
+    image: Option<OsString>,
+    /// Which passphrase to change, a number of `passwd list`; without it the one that was given, or the only one
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    entry: Option<u32>,
+    #[command(flatten)]
+    unlocking: Unlocking,
+    #[command(flatten)]
+    new: NewPassphrase,
+    #[command(flatten)]
+    iterations: Iterations,
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+    /// Add this certificate (X.509, PEM or DER) instead of a passphrase; its RSA private key then opens the image
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations"])]
+    certificate: Option<PathBuf>,
+    #[command(flatten)]
+    unlocking: Unlocking,
+    #[command(flatten)]
+    new: NewPassphrase,
+    #[command(flatten)]
+    iterations: Iterations,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+    /// What to remove, a number of `passwd list`
+    #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    entry: u32,
+    #[command(flatten)]
+    unlocking: Unlocking,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+}
+
+/// What `--json` prints: what opens the image now.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    image: String,
+    ways_in: Vec<WayFacts>,
+}
+
+impl Passwd {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        match &self.action {
+            Some(Action::Add(add)) => add.run(output),
+            Some(Action::Remove(remove)) => remove.run(output),
+            Some(Action::List(list)) => list.run(output),
+            None => self.change.run(output),
+        }
+    }
+}
+
+impl Change {
+    fn run(&self, output: &Output) -> Outcome {
+        let Some(image) = &self.image else { return Err(Failure::usage("passwd", "an image is needed")) };
+        let image = source::image(image)?;
+        let ring = unlock(&image, &self.unlocking)?;
+        let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
+        let new = new_passphrase(&self.new, &self.unlocking, self.iterations)?;
+        ring.replace(entry, &new)?;
+        warn_of_copies(output);
+        report(image, output, &format!("number {} has a new passphrase", entry + 1))
+    }
+
+    /// The passphrase to change.
+    fn entry(&self, ring: &KeyRing) -> bandsaw::Result<usize> {
+        let ways = ring.ways_in();
+        let is_passphrase = |entry: usize| matches!(ways.get(entry), Some(WayIn::Passphrase { .. }));
+        let refused = |message: &'static str| Err(Error::new(Kind::Invalid, "--entry", message));
+        if let Some(entry) = self.entry {
+            let entry = entry as usize - 1;
+            return if is_passphrase(entry) {
+                Ok(entry)
+            } else {
+                refused("is no passphrase of the image; `passwd list` shows them")
+            };
+        }
+        if is_passphrase(ring.opened()) {
+            return Ok(ring.opened());
+        }
+        let all: Vec<_> = (0..ways.len()).filter(|&entry| is_passphrase(entry)).collect();
+        match all[..] {
+            [only] => Ok(only),
+            [] => refused("the image has no passphrase to change; `passwd add` gives it one"),
+            _ => refused("is needed: the image has several passphrases, and `passwd list` shows them"),
+        }
+    }
+}
+
+impl Add {
+    fn run(&self, output: &Output) -> Outcome {
+        let image = source::image(&self.image)?;
+        let certificate = self.certificate.as_deref().map(passphrase::certificate).transpose()?;
+        let ring = unlock(&image, &self.unlocking)?;
+        let new = match certificate {
+            Some(certificate) => NewWay::Certificate(certificate),
+            None => new_passphrase(&self.new, &self.unlocking, self.iterations)?,
+        };
+        let entry = ring.insert(&new)?;
+        if matches!(new, NewWay::Certificate(_)) {
+            output.warn("which form of certificate entries macOS expects was not confirmed on a Mac");
+        }
+        report(image, output, &format!("number {} is new", entry + 1))
+    }
+}
+
+impl Remove {
+    fn run(&self, output: &Output) -> Outcome {
+        let image = source::image(&self.image)?;
+        let ring = unlock(&image, &self.unlocking)?;
+        let removed = ring.remove(self.entry as usize - 1).map_err(|error| error.in_file(&image));
+        removed.advise(Kind::NotFound, || format!("`bandsaw passwd list {image}` shows them"))?;
+        warn_of_copies(output);
+        report(image, output, &format!("number {} is gone", self.entry))
+    }
+}
+
+impl List {
+    fn run(&self, output: &Output) -> Outcome {
+        let facts = Facts::of(source::image(&self.image)?)?;
+        output.facts(&facts, |out| facts.ways_in.iter().try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number)))
+    }
+}
+
+impl Facts {
+    fn of(image: String) -> Outcome<Self> {
+        let file = header(&image, Access::ReadOnly)?;
+        Ok(Self { schema: 1, ways_in: WayFacts::all(&file.description().ways_in), image })
+    }
+}
+
+fn header(image: &str, access: Access) -> Outcome<KeyFile> {
+    KeyFile::open(Path::new(image), access)?.ok_or_else(|| {
+        let error = Error::new(Kind::Invalid, "passwd", "is not encrypted, nothing has to open it").in_file(image);
+        Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
+    })
+}
+
+fn unlock(image: &str, unlocking: &Unlocking) -> Outcome<KeyRing> {
+    header(image, Access::ReadWrite)?.unlock(unlocking).map_err(|error| source::advise(error, image))
+}
+
+fn new_passphrase(new: &NewPassphrase, unlocking: &Unlocking, iterations: Iterations) -> Outcome<NewWay> {
+    let passphrase = new.choose(&unlocking.passphrase);
+    let passphrase = passphrase.advise(Kind::WrongKey, || {
+        "it is read by --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
+    })?;
+    Ok(NewWay::Passphrase { passphrase, iterations: iterations.count() })
+}
+
+fn warn_of_copies(output: &Output) {
+    output.warn("copies of the image, and of its header, still open as before; a converted copy has fresh keys");
+}
+
+/// Tells what was done, and what opens the image now.
+fn report(image: String, output: &Output, done: &str) -> Outcome {
+    let facts = Facts::of(image)?;
+    output.done(&facts, |out| {
+        writeln!(out, "{done}; the image opens with")?;
+        facts.ways_in.iter().try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
+    })
+}

@@ -1,0 +1,61 @@
+//! What opens an encrypted image.
+
+use std::fmt;
+
+use bandsaw::crypt::WayIn;
+use serde::Serialize;
+
+use crate::text::grouped;
+
+/// What opens an encrypted image.
+#[derive(Debug, Serialize)]
+pub(crate) struct WayFacts {
+    /// By which `passwd` calls it, from 1.
+    pub(crate) number: usize,
+    #[serde(flatten)]
+    pub(crate) kind: WayKind,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(crate) enum WayKind {
+    /// With the iterations of its derivation.
+    Passphrase {
+        iterations: u32,
+    },
+    /// SHA-1 of the public key, hexadecimal, and the bits of its modulus.
+    PublicKey {
+        id: String,
+        bits: u32,
+    },
+    Unknown {
+        number_of_kind: u32,
+    },
+}
+
+impl WayFacts {
+    pub(crate) fn all(ways: &[WayIn]) -> Vec<Self> {
+        let kind = |way: &WayIn| match way {
+            WayIn::Passphrase { iterations } => WayKind::Passphrase { iterations: *iterations },
+            WayIn::PublicKey { id, bits } => WayKind::PublicKey { id: hex(id), bits: *bits },
+            WayIn::Unknown { kind } => WayKind::Unknown { number_of_kind: *kind },
+            _ => WayKind::Unknown { number_of_kind: 0 },
+        };
+        (1..).zip(ways).map(|(number, way)| Self { number, kind: kind(way) }).collect()
+    }
+}
+
+impl fmt::Display for WayFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            WayKind::Passphrase { iterations } => write!(f, "a passphrase, {} iterations", grouped(u64::from(*iterations))),
+            WayKind::PublicKey { id, bits } => write!(f, "the private key of {id}, RSA of {bits} bits"),
+            WayKind::Unknown { number_of_kind } => write!(f, "something of kind {number_of_kind}, which is not known here"),
+        }
+    }
+}
+
+/// Bytes in hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
