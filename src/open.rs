@@ -206,7 +206,9 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
         Err(error) => return Err(error),
     };
     let volumes = volume::find(&found.disk, map.as_ref())?;
-    let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told;
+    // What is encrypted is an image, whatever is on it.
+    let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+    let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
     let proven = !volumes.is_empty() || map.is_some() || !needs_proof || (!has_odd_bytes(layers) && is_blank(&*found.disk)?);
     let cut_off = map.as_ref().filter(|_| volumes.is_empty() && !as_told).and_then(cut_off);
     found.warnings.extend(map.iter().flat_map(|map| &map.problems).map(Error::to_string));

@@ -38,11 +38,9 @@ fn make(folder: &Path, format: Format) -> PathBuf {
         _ => {
             let bytes = disk();
             let band_size = (format == Format::Udsb).then_some(1 << 20);
-            let image = open::create(
-                &path,
-                &CreateOptions { format, len: bytes.len() as u64, sector_size: None, band_size, overwrite: false },
-            )
-            .unwrap();
+            let image =
+                open::create(&path, &CreateOptions { format, len: bytes.len() as u64, band_size, ..CreateOptions::default() })
+                    .unwrap();
             image.disk().write_at(0, &bytes).unwrap();
             image.disk().flush().unwrap();
         }

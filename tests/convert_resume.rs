@@ -88,7 +88,7 @@ fn only_the_same_is_gone_on_with() {
     let options = ConvertOptions { format: Format::Udsb, ..ConvertOptions::default() };
     let stop = || StopAfter { left: (600 * MIB).into() };
     assert_eq!(resume(&from, &target, &options, &stop()).unwrap_err().kind(), Kind::Cancelled);
-    let other = ConvertOptions { band_size: Some(MIB), ..options };
+    let other = ConvertOptions { band_size: Some(MIB), ..options.clone() };
     let error = resume(&from, &target, &other, &Silent).unwrap_err();
     assert!(error.kind() == Kind::Conflict && error.message().contains(".to.partial"), "{error}");
     drop(from);
@@ -110,7 +110,8 @@ fn what_does_not_count_is_cleared() {
         let options = ConvertOptions { format, ..ConvertOptions::default() };
         let stop = StopAfter { left: (600 * MIB).into() };
         resume(&from, &target, &options, &stop).unwrap_err();
-        let as_told = OpenOptions { access: bandsaw::device::Access::ReadWrite, image_format: Some(format), keys: None };
+        let as_told =
+            OpenOptions { access: bandsaw::device::Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() };
         let image = open::open(&partial, &as_told).unwrap();
         image.disk().write_at(900 * MIB, &[9; 100_000]).unwrap();
         image.disk().flush().unwrap();

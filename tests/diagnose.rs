@@ -186,8 +186,7 @@ fn what_is_around_the_file() {
     let held = open::open(&path("x.dmg"), &options).unwrap();
     assert_eq!(code("x.dmg"), Some("in-use"));
     drop(held);
-    let options =
-        open::CreateOptions { format: Format::Udsb, len: 1 << 20, sector_size: None, band_size: None, overwrite: false };
+    let options = open::CreateOptions { format: Format::Udsb, len: 1 << 20, ..open::CreateOptions::default() };
     drop(open::create(&path("x.sparsebundle"), &options).unwrap());
     assert_eq!(code("x.sparsebundle"), Some("blank"));
     fs::write(path("x.sparsebundle/Info.plist"), "x").unwrap();

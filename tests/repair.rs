@@ -205,7 +205,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
             fs::write(&path, (udif.seeds)().swap_remove(1)).unwrap();
         } else {
             let options =
-                open::CreateOptions { format, len: sample.len() as u64, sector_size: None, band_size: None, overwrite: true };
+                open::CreateOptions { format, len: sample.len() as u64, overwrite: true, ..open::CreateOptions::default() };
             let image = open::create(&path, &options).unwrap();
             image.disk().write_at(0, &sample).unwrap();
             image.disk().flush().unwrap();
@@ -249,7 +249,7 @@ fn work_stops_when_told_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.sparsebundle");
     let options =
-        open::CreateOptions { format: Format::Udsb, len: 64 * BAND, sector_size: None, band_size: Some(BAND), overwrite: false };
+        open::CreateOptions { format: Format::Udsb, len: 64 * BAND, band_size: Some(BAND), ..open::CreateOptions::default() };
     drop(open::create(&path, &options).unwrap());
     fs::write(path.join("bands/0"), "x").unwrap();
     fs::write(path.join("bands/fff"), "x").unwrap();

@@ -169,7 +169,7 @@ impl FromStr for Format {
 }
 
 /// Refuses what no disk can be long.
-fn check_len(layer: &'static str, len: u64) -> Result<()> {
+pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
     if len == 0 || !len.is_multiple_of(SECTOR) {
         return Err(Error::new(Kind::Invalid, layer, format!("{len} bytes are not a whole number of {SECTOR}-byte sectors")));
     }

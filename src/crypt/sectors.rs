@@ -12,7 +12,7 @@ const BATCH: usize = 16;
 
 /// Encrypts and decrypts blocks of an image: AES-CBC, the vector of block `n` being the first 16 bytes of HMAC-SHA1 of `n` as 32
 /// bits, big-endian. Source: docs/formats/encrypted.md §3.
-pub(crate) struct Sectors {
+pub struct Sectors {
     cipher: Cipher,
     vectors: HmacKey,
     block: usize,
@@ -20,17 +20,18 @@ pub(crate) struct Sectors {
 
 impl Sectors {
     /// For blocks of `block` bytes: 512 or 4096.
-    pub(crate) fn new(keys: &KeyMaterial, block: u32) -> Result<Self> {
+    pub fn new(keys: &KeyMaterial, block: u32) -> Result<Self> {
         Ok(Self { cipher: Cipher::new(keys.cipher())?, vectors: HmacKey::new(keys.mac()), block: block as usize })
     }
 
     /// Bytes of a block.
-    pub(crate) fn block(&self) -> u64 {
+    pub fn block(&self) -> u64 {
         self.block as u64
     }
 
-    /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of blocks.
-    pub(crate) fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
+    /// Encrypts the blocks from number `first` on. Both sides are of the same whole number of blocks, or it panics.
+    /// [`Kind::Limit`] past block 2^32 - 1.
+    pub fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
         assert_eq!(plain.len(), cipher.len(), "as much cipher text as plain text");
         let mut number = self.check(first, plain.len())?;
         for (plain, cipher) in plain.chunks(BATCH * self.block).zip(cipher.chunks_mut(BATCH * self.block)) {
@@ -43,8 +44,9 @@ impl Sectors {
         Ok(())
     }
 
-    /// Decrypts the blocks from number `first` on in place. `data` is of whole blocks.
-    pub(crate) fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
+    /// Decrypts the blocks from number `first` on in place. `data` is of whole blocks, or it panics. [`Kind::Limit`] past block
+    /// 2^32 - 1.
+    pub fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
         let mut number = self.check(first, data.len())?;
         for data in data.chunks_mut(BATCH * self.block) {
             let mut vectors = [Cell::default(); BATCH];

@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::place::Place;
-use super::{Found, Image, LAYER, Layer, OpenOptions, open};
+use super::{Found, Image, Keys, LAYER, Layer, OpenOptions, open};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::{Format, SECTOR};
-use crate::device::{Access, BlockDevice};
-use crate::store::{Local, LocalFile, Lock, Open};
+use crate::crypt::{self, Description, Encryption, Protection, Secret};
+use crate::device::{Access, BlockDevice, Leave};
+use crate::progress::{Progress, Silent};
+use crate::store::{Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Result};
 
 /// What a new image is to be. The default is a raw image without a length, which has to be given.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct CreateOptions {
     /// Its container.
     pub format: Format,
@@ -28,6 +30,11 @@ pub struct CreateOptions {
     pub sector_size: Option<u32>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
+    /// Whether and how the image is encrypted.
+    pub encryption: Option<Encryption>,
+    /// Leave out what an encrypted raw image does not hold yet: the file has holes, and what was never written reads as
+    /// noise. Without this every block is written, zeros as cipher text.
+    pub thin: bool,
 }
 
 impl CreateOptions {
@@ -40,6 +47,7 @@ impl CreateOptions {
         if self.band_size.is_some() && !format.has_bands() {
             return Err(Error::new(Kind::Invalid, LAYER, format!("{format} ({}) has no bands", format.description())));
         }
+        self.check_encryption()?;
         match (self.sector_size.unwrap_or(SECTOR as u32), format) {
             (512, _) | (4096, Format::Asif) => Ok(()),
             (size, Format::Asif) => {
@@ -47,6 +55,35 @@ impl CreateOptions {
             }
             (size, _) => Err(Error::new(Kind::Invalid, LAYER, format!("sectors of {size} bytes, but {format} has {SECTOR}"))),
         }
+    }
+
+    fn check_encryption(&self) -> Result<()> {
+        if self.thin && (self.encryption.is_none() || !self.is_raw()) {
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "only encrypted raw images are thin or not; others store what they hold",
+            ));
+        }
+        let Some(encryption) = &self.encryption else { return Ok(()) };
+        encryption.check()?;
+        encryption.block_for(self.most_encrypted()).map(drop)
+    }
+
+    fn is_raw(&self) -> bool {
+        matches!(self.format, Format::Udrw | Format::Udto)
+    }
+
+    /// Bytes that are encrypted once the disk is full: the disk, and what the container keeps beside it.
+    fn most_encrypted(&self) -> u64 {
+        match self.format {
+            Format::Udsp | Format::Asif => self.len.saturating_add(self.len / 256 + (64 << 20)),
+            _ => self.len,
+        }
+    }
+
+    fn protection(&self) -> Result<Option<Protection>> {
+        self.encryption.as_ref().map(|encryption| encryption.protection(self.most_encrypted())).transpose()
     }
 }
 
@@ -62,6 +99,8 @@ pub struct Draft {
     /// `None` once it is closed.
     image: Option<Image>,
     place: Place,
+    /// What the image opens with, if it is encrypted.
+    passphrase: Option<Secret>,
 }
 
 impl Draft {
@@ -70,11 +109,17 @@ impl Draft {
     /// [`Kind::Conflict`] if something is there, unless it is an image that nobody uses and `overwrite` is set. Only
     /// files and sparse bundles are ever replaced, no other folders and no symbolic links.
     pub fn new(path: &Path, options: &CreateOptions) -> Result<Self> {
+        Self::watched(path, options, &Silent)
+    }
+
+    /// The same, with `progress` told and asked while an encrypted raw image is filled with encrypted zeros.
+    pub fn watched(path: &Path, options: &CreateOptions, progress: &dyn Progress) -> Result<Self> {
         let made = || {
             options.check()?;
             let place = Place::claim(path, options.overwrite)?;
-            let mut draft = Self { image: None, place };
-            draft.image = Some(make(draft.place.aside(), options)?);
+            let passphrase = options.encryption.as_ref().map(|encryption| encryption.passphrase.clone());
+            let mut draft = Self { image: None, place, passphrase };
+            draft.image = Some(make(draft.place.aside(), options, progress)?);
             Ok(draft)
         };
         made().map_err(|error: Error| error.in_file(path))
@@ -96,8 +141,9 @@ impl Draft {
         self.image().disk().flush().map_err(|error| error.in_file(&path))?;
         self.image = None;
         self.place.take().map_err(|error| error.in_file(&path))?;
+        let keys = self.passphrase.as_ref().map(|passphrase| passphrase as &dyn Keys);
         let mut image =
-            open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() })?;
+            open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys, ..OpenOptions::default() })?;
         // What was said of the choices made here is not said again when the image is opened later.
         warnings.append(&mut image.warnings);
         image.warnings = warnings;
@@ -185,29 +231,54 @@ fn new_file(aside: &Path) -> Result<Arc<LocalFile>> {
 }
 
 /// Makes the container. What a failure leaves is for [`Place`] to remove.
-pub(super) fn make(aside: &Path, options: &CreateOptions) -> Result<Image> {
+pub(super) fn make(aside: &Path, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
     let mut layers = Vec::new();
+    let protection = options.protection()?;
     let made = match options.format {
-        Format::Udsb => make_folder(aside, options, &mut layers)?,
+        Format::Udsb => make_folder(aside, options, protection, &mut layers)?,
         _ => {
             let file = new_file(aside)?;
             layers.push(Layer::File(file.clone()));
-            make_in(file, options, &mut layers)?
+            let plain: Arc<dyn BlockDevice> = match protection {
+                None => file,
+                Some(protection) => {
+                    let device = crypt::Device::create(file, &protection)?;
+                    layers.push(Layer::Crypt(device.description()));
+                    Arc::new(device)
+                }
+            };
+            make_in(plain, options, &mut layers, progress)?
         }
     };
     Ok(made.into_image(aside, layers))
 }
 
-fn make_folder(aside: &Path, options: &CreateOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+fn make_folder(aside: &Path, options: &CreateOptions, protection: Option<Protection>, layers: &mut Vec<Layer>) -> Result<Found> {
     let wanted = sparsebundle::CreateOptions { len: options.len, band_size: options.band_size };
-    let bundle = Arc::new(Bundle::create(Arc::new(Local::new(aside)), &wanted)?);
+    let store: Arc<dyn Store> = Arc::new(Local::new(aside));
+    let bundle = Arc::new(match &protection {
+        None => Bundle::create(store.clone(), &wanted)?,
+        Some(protection) => Bundle::create_encrypted(store.clone(), &wanted, protection)?,
+    });
+    let header = sparsebundle::encryption(&*store)?;
+    layers.extend(header.map(|header| Layer::Crypt(Description { data_size: options.len, ..header.describe() })));
     layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Found { format: options.format, warnings: bundle.warnings().to_vec(), disk: bundle })
+    let mut warnings = bundle.warnings().to_vec();
+    if protection.is_some() && bundle.band_count() > 1 {
+        warnings.push(unconfirmed("the numbers of cipher blocks across the bands of an encrypted bundle"));
+    }
+    Ok(Found { format: options.format, warnings, disk: bundle })
 }
 
 /// Makes `file`, new and empty, the container asked for.
-fn make_in(file: Arc<dyn BlockDevice>, options: &CreateOptions, layers: &mut Vec<Layer>) -> Result<Found> {
+fn make_in(
+    file: Arc<dyn BlockDevice>,
+    options: &CreateOptions,
+    layers: &mut Vec<Layer>,
+    progress: &dyn Progress,
+) -> Result<Found> {
     let CreateOptions { format, len, band_size, sector_size, .. } = *options;
+    let mut warnings = Vec::new();
     let disk: Arc<dyn BlockDevice> = match format {
         Format::Udsp => {
             let image = Arc::new(SparseImage::create(file, &sparseimage::CreateOptions { len, band_size })?);
@@ -219,13 +290,43 @@ fn make_in(file: Arc<dyn BlockDevice>, options: &CreateOptions, layers: &mut Vec
             let kind = asif::LayerKind::Disk;
             let image = Arc::new(Asif::create(file, &asif::CreateOptions { len, block, kind })?);
             layers.push(Layer::Asif(image.clone()));
+            if options.encryption.is_some() {
+                warnings.push(unconfirmed("the encrypted form of ASIF"));
+            }
             image
         }
         _ => {
-            let raw = Arc::new(Raw::blank(file, len)?);
+            let raw = Arc::new(if options.encryption.is_some() {
+                encrypted_raw(file, options, progress)?
+            } else {
+                Raw::blank(file, len)?
+            });
             layers.push(Layer::Raw(raw.clone()));
             raw
         }
     };
-    Ok(Found { format, disk, warnings: Vec::new() })
+    Ok(Found { format, disk, warnings })
+}
+
+/// A raw disk of cipher text. Holes would read as noise, so every block is written, unless that is asked for.
+fn encrypted_raw(file: Arc<dyn BlockDevice>, options: &CreateOptions, progress: &dyn Progress) -> Result<Raw> {
+    /// Between two looks at whether to go on.
+    const PIECE: u64 = 16 << 20;
+    crate::container::check_len("raw image", options.len)?;
+    file.set_len(options.len, Leave::Any)?;
+    if !options.thin {
+        progress.stage("encrypt", options.len);
+        for start in (0..options.len).step_by(PIECE as usize) {
+            progress.check()?;
+            let end = start.saturating_add(PIECE).min(options.len);
+            file.discard(start..end, Leave::Zeros)?;
+            progress.advance(end - start);
+        }
+    }
+    Ok(Raw::new(file))
+}
+
+/// What is to be said of a form that was never seen from a Mac.
+fn unconfirmed(what: &str) -> String {
+    format!("no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it")
 }

@@ -11,6 +11,7 @@ use super::create::make;
 use super::place::Place;
 use super::{CreateOptions, Image, LAYER, OpenOptions, open};
 use crate::device::{Access, BlockDeviceExt, Leave};
+use crate::progress::Silent;
 use crate::store::{Local, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -59,7 +60,7 @@ impl KeptDraft {
     fn begin(place: Place, note: Note, identity: &str, options: &CreateOptions) -> Result<Self> {
         note.remove()?;
         place.clear_kept()?;
-        let image = make(place.aside(), options)?;
+        let image = make(place.aside(), options, &Silent)?;
         image.disk().flush()?;
         note.write(identity, 0)?;
         Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), done: 0 })

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::import::{self, FolderOptions};
 use crate::container::Format;
+use crate::crypt::Encryption;
 use crate::device::{BlockDevice, Slice};
 use crate::fs::Timestamp;
 use crate::fs::hfsplus::build::{self, Built, Plan};
@@ -43,8 +44,12 @@ pub struct CreateOptions {
     pub volume: Option<NewVolume>,
     /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is younger. All identifiers
     /// are then made from what the image holds, of a file's dates only that of its contents counts, and the same input
-    /// gives the same bytes.
+    /// gives the same bytes, unless it is encrypted.
     pub epoch: Option<Timestamp>,
+    /// Whether and how the image is encrypted.
+    pub encryption: Option<Encryption>,
+    /// As [`open::CreateOptions::thin`]; of blank disks only, because what a volume relies on to be zeros would be noise.
+    pub thin: bool,
 }
 
 /// A volume to be made.
@@ -143,14 +148,20 @@ pub struct Created {
 ///
 /// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    let CreateOptions { format, len, band_size, sector_size, overwrite, volume, epoch } = options;
+    let CreateOptions { format, len, band_size, sector_size, overwrite, volume, epoch, encryption, thin } = options;
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
     }
-    let blank = |len| open::CreateOptions { format, len, band_size, sector_size, overwrite };
-    blank(0).check().map_err(|error| error.in_file(path))?;
-    let draft = |len| Draft::new(path, &blank(len));
+    let blank =
+        |len| open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption: encryption.clone(), thin };
+    blank(len.unwrap_or(0)).check().map_err(|error| error.in_file(path))?;
+    if thin && volume.is_some() {
+        let message =
+            "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
+        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    }
+    let draft = |len| Draft::watched(path, &blank(len), progress);
     let Some(volume) = volume else {
         let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
         return Ok(Created { image: draft(len)?.finish()?, volume: None });

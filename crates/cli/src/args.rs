@@ -70,7 +70,21 @@ Examples:
 
 /// Reads the command line; usage errors, `--help` and `--version` end here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
-    Cli::parse_from(with_info(args.into_iter().collect()))
+    Cli::parse_from(with_cipher(with_info(args.into_iter().collect())))
+}
+
+/// `--encrypt IMAGE` means `--encrypt=aes-256 IMAGE`: what follows is a cipher only if it is the name of one.
+fn with_cipher(mut args: Vec<OsString>) -> Vec<OsString> {
+    for at in 1..args.len() {
+        if args[at] == "--" {
+            break;
+        }
+        let cipher = args.get(at + 1).is_some_and(|word| word.as_encoded_bytes().to_ascii_lowercase().starts_with(b"aes"));
+        if args[at] == "--encrypt" && !cipher {
+            args[at] = "--encrypt=aes-256".into();
+        }
+    }
+    args
 }
 
 /// `bandsaw IMAGE` means `bandsaw info IMAGE`: when the first argument that is no option is no verb, but a file that
@@ -120,6 +134,18 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_cipher_is_a_cipher_and_an_image_an_image() {
+        let completed = |line: &str| {
+            let args = with_cipher(line.split(' ').map(OsString::from).collect());
+            args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(completed("bandsaw create --encrypt x.dmg"), "bandsaw create --encrypt=aes-256 x.dmg");
+        assert_eq!(completed("bandsaw create --encrypt aes-128 x.dmg"), "bandsaw create --encrypt aes-128 x.dmg");
+        assert_eq!(completed("bandsaw create x.dmg --encrypt"), "bandsaw create x.dmg --encrypt=aes-256");
+        assert_eq!(completed("bandsaw create -- --encrypt"), "bandsaw create -- --encrypt");
     }
 
     #[test]

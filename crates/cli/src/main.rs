@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod encrypting;
 mod facts;
 mod failure;
 mod layers;

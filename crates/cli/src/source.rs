@@ -47,7 +47,6 @@ impl Opening {
     }
 
     /// Where the image's passphrase comes from.
-    #[allow(dead_code, reason = "converting to encrypted images comes next")]
     pub(crate) fn passphrase(&self) -> &Passphrase {
         &self.unlocking.passphrase
     }

@@ -61,3 +61,12 @@ pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     };
     Failure::from(error).hint(hint)
 }
+
+/// What to do about a passphrase for a new image that nobody gave.
+pub(crate) fn advise_passphrase(error: Error) -> Failure {
+    match error.kind() {
+        Kind::WrongKey => Failure::from(error)
+            .hint("it is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, with --new- in front for what convert makes"),
+        _ => error.into(),
+    }
+}

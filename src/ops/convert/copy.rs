@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, is_zero};
 use crate::ops::ahead::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -46,6 +46,8 @@ pub enum Order {
     SideBySide(u64),
     /// One thread reads and one writes, so that the target is written in the order of the disk.
     FrontToBack,
+    /// Several threads, onto a disk that may hold anything: zeros are written too.
+    Over,
 }
 
 /// Copies a disk onto a blank one of the same length. The caller flushes.
@@ -68,7 +70,8 @@ pub(super) fn copy_range(
     progress: &dyn Progress,
 ) -> Result<Copied> {
     match order {
-        Order::SideBySide(unit) => side_by_side(from, to, range, unit, progress),
+        Order::SideBySide(unit) => side_by_side(from, to, range, unit, false, progress),
+        Order::Over => side_by_side(from, to, range, 1, true, progress),
         Order::FrontToBack => front_to_back(from, to, range, progress),
     }
 }
@@ -92,12 +95,13 @@ fn side_by_side(
     to: &dyn BlockDevice,
     range: Range<u64>,
     unit: u64,
+    zeros: bool,
     progress: &dyn Progress,
 ) -> Result<Copied> {
     let stretch = STRETCH.next_multiple_of(unit.max(1));
     let count = (range.end.div_ceil(stretch)).saturating_sub(range.start / stretch);
     let (next, stop) = (AtomicU64::new(range.start), AtomicBool::new(false));
-    let job = Job { from, to, progress, end: range.end, stretch, next, stop };
+    let job = Job { from, to, zeros, progress, end: range.end, stretch, next, stop };
     let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
     let threads = cores.min(usize::try_from(count).unwrap_or(cores)).max(1);
     thread::scope(|scope| {
@@ -120,6 +124,8 @@ fn side_by_side(
 struct Job<'a> {
     from: &'a dyn BlockDevice,
     to: &'a dyn BlockDevice,
+    /// The target is not blank.
+    zeros: bool,
     progress: &'a dyn Progress,
     end: u64,
     /// Threads take so many bytes at a time, up to a multiple of it.
@@ -153,9 +159,24 @@ impl Job<'_> {
             if kind == ExtentKind::Data {
                 self.copy_data(range, buf, copied)?;
             } else {
-                self.check()?;
-                self.progress.advance(range.end - range.start);
+                self.pass_zeros(range)?;
             }
+        }
+        Ok(())
+    }
+
+    fn pass_zeros(&self, range: Range<u64>) -> Result<()> {
+        /// Between two looks at whether to go on, where zeros have to be written.
+        const ZEROS: u64 = 16 << 20;
+        let mut at = range.start;
+        while at < range.end {
+            self.check()?;
+            let end = if self.zeros { at.saturating_add(ZEROS).min(range.end) } else { range.end };
+            if self.zeros {
+                self.to.discard(at..end, Leave::Zeros)?;
+            }
+            self.progress.advance(end - at);
+            at = end;
         }
         Ok(())
     }
@@ -168,7 +189,11 @@ impl Job<'_> {
             let most = buf.len() as u64 - at % buf.len() as u64;
             let piece = &mut buf[..most.min(range.end - at) as usize];
             self.from.read_at(at, piece)?;
-            for run in runs_of_data(piece, at) {
+            if self.zeros {
+                self.to.write_at(at, piece)?;
+                copied.written += piece.len() as u64;
+            }
+            for run in runs_of_data(piece, at).filter(|_| !self.zeros) {
                 self.to.write_at(at + run.start as u64, &piece[run.clone()])?;
                 copied.written += run.len() as u64;
             }
@@ -238,5 +263,14 @@ mod tests {
             }
         }
         assert_eq!(copy(&Memory::zeros(1), &Memory::zeros(2), Order::FrontToBack, &Silent).unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn zeros_replace_what_was_there() {
+        let mut bytes = vec![0; 3 * PIECE + 77];
+        bytes[PIECE + 5000..PIECE + 9000].fill(7);
+        let to = Memory::from(vec![0xEE; bytes.len()]);
+        copy(&Memory::from(bytes.clone()), &to, Order::Over, &Silent).unwrap();
+        assert!(to.to_vec() == bytes);
     }
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use crate::Result;
 use crate::container::Format;
+use crate::crypt::Encryption;
 use crate::open::{CreateOptions, Draft, Image};
 use crate::progress::Progress;
 
@@ -20,7 +21,7 @@ pub use self::resume::resume;
 pub use self::stream::stream;
 
 /// What an image is to become. The default is a raw image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct ConvertOptions {
     /// The container of the new image.
     pub format: Format,
@@ -30,6 +31,8 @@ pub struct ConvertOptions {
     pub sector_size: Option<u32>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
+    /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
+    pub encryption: Option<Encryption>,
 }
 
 impl ConvertOptions {
@@ -41,6 +44,9 @@ impl ConvertOptions {
             band_size: self.band_size,
             sector_size: self.sector_size.or_else(|| sector_size(from, self.format)),
             overwrite: self.overwrite,
+            encryption: self.encryption.clone(),
+            // What is not written of it is noise, so the copy writes every block.
+            thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
         }
     }
 }
@@ -64,8 +70,9 @@ pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn
 
 /// Into a container that is changed in place.
 fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
-    let draft = Draft::new(to, &options.create(from))?;
-    let copied = copy::copy(&**from.disk(), &**draft.image().disk(), order(draft.image()), progress)?;
+    let create = options.create(from);
+    let draft = Draft::new(to, &create)?;
+    let copied = copy::copy(&**from.disk(), &**draft.image().disk(), order(draft.image(), create.thin), progress)?;
     progress.check()?;
     progress.stage("flush", 0);
     Ok(Converted { image: draft.finish()?, copied })
@@ -73,8 +80,9 @@ fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: 
 
 /// A band that is a file of its own is written by one thread. What a sparse file takes in the order of writing is written
 /// from front to back, so that the same disk gives the same file, and reads as fast as it was written.
-fn order(target: &Image) -> Order {
+fn order(target: &Image, noisy: bool) -> Order {
     match target.format() {
+        _ if noisy => Order::Over,
         Format::Udsb => Order::SideBySide(target.bundle().map_or(1, |bundle| bundle.band_size())),
         Format::Udsp | Format::Asif => Order::FrontToBack,
         _ => Order::SideBySide(1),

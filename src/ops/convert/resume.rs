@@ -21,10 +21,14 @@ const STEP: u64 = 256 << 20;
 /// call goes on from there. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
 /// that was changed since, or with other options.
 pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    if options.encryption.is_some() {
+        let message = "a conversion to an encrypted image does not go on where it was broken off; convert it in one go";
+        return Err(Error::unsupported("convert", message).in_file(to));
+    }
     let disk = from.disk();
     let create = options.create(from);
     let mut draft = KeptDraft::new(to, &create, &identity(from, &create)?)?;
-    let (len, order) = (disk.info().len, order(draft.image()));
+    let (len, order) = (disk.info().len, order(draft.image(), false));
     progress.stage("copy", len);
     progress.advance(draft.done());
     let (mut at, mut copied, mut kept) = (draft.done(), Copied::default(), Copied::default());

@@ -7,15 +7,18 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
+use bandsaw::crypt::Encryption;
 use bandsaw::open::Image;
 use bandsaw::ops::convert::{ConvertOptions, Copied, convert, resume, stream};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use crate::encrypting::{Cipher, Encrypting};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
 use crate::sheet;
 use crate::source::{self, Opening};
@@ -31,7 +34,11 @@ Examples:
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
   bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
-  bandsaw convert --format udsb disk.img backup --overwrite    the format by name")]
+  bandsaw convert --format udsb disk.img backup --overwrite    the format by name
+  bandsaw convert --encrypt disk.img Secret.sparsebundle       an encrypted copy; asks twice for its passphrase
+  bandsaw convert --decrypt --passfile key Secret.dmg plain.img
+  bandsaw convert --re-encrypt Old.dmg New.sparsebundle        fresh keys and passphrase: old headers open it no more
+  printf 'old\\0new\\0' | bandsaw convert --re-encrypt --stdinpass --new-stdinpass Old.dmg New.dmg")]
 pub(crate) struct Convert {
     /// The image to read
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -43,12 +50,39 @@ pub(crate) struct Convert {
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
     output: Option<PathBuf>,
     /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from there if it is there
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"])]
     resume: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
     opening: Opening,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+/// Whether the new image is encrypted.
+#[derive(Debug, Default, Args)]
+struct Wish {
+    /// Encrypt the new image under fresh keys: aes-256, also without a word, or aes-128
+    #[arg(
+        long,
+        value_name = "CIPHER",
+        num_args = 0..=1,
+        default_missing_value = "aes-256",
+        help_heading = "Encryption",
+        display_order = 700
+    )]
+    encrypt: Option<Cipher>,
+    /// Make an image that is not encrypted of one that is
+    #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"], help_heading = "Encryption", display_order = 701)]
+    decrypt: bool,
+    /// Encrypt what is encrypted already under fresh keys, with as long keys as before
+    #[arg(long, conflicts_with = "encrypt", help_heading = "Encryption", display_order = 701)]
+    re_encrypt: bool,
+    #[command(flatten)]
+    encrypting: Encrypting,
+    #[command(flatten)]
+    new: NewPassphrase,
 }
 
 /// What `--json` prints; on standard error where the image goes to standard output.
@@ -73,7 +107,7 @@ struct Converted {
 impl Convert {
     /// The verb for this image.
     pub(super) fn of(source: OsString, target: PathBuf, container: Container, opening: Opening) -> Self {
-        Self { source, target: Some(target), output: None, resume: false, container, opening }
+        Self { source, target: Some(target), output: None, resume: false, container, opening, wish: Wish::default() }
     }
 
     pub(crate) fn run(&self, output: &Output) -> Outcome {
@@ -88,21 +122,44 @@ impl Convert {
         }
         let format = self.container.format(target)?;
         let source = self.source(output)?;
-        self.to_file(&source, target, format, output)
+        let encryption = self.encryption(&source)?;
+        self.to_file(&source, target, format, encryption, output)
+    }
+
+    /// How the new image is to be encrypted, with the passphrase asked for.
+    fn encryption(&self, source: &Image) -> Outcome<Option<Encryption>> {
+        let cipher = match (self.wish.encrypt, source.encryption()) {
+            (Some(cipher), _) => cipher,
+            (None, Some(old)) if self.wish.re_encrypt => Cipher::of_bits(old.key_bits),
+            _ => {
+                return match self.wish.encrypting.given().or(self.wish.new.given()) {
+                    Some(option) => Err(Failure::usage(option, "means nothing without --encrypt or --re-encrypt")),
+                    None => Ok(None),
+                };
+            }
+        };
+        let passphrase = self.wish.new.choose(self.opening.passphrase()).map_err(target::advise_passphrase)?;
+        self.wish.encrypting.with(cipher, passphrase).map(Some)
     }
 
     fn source(&self, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
-        if source.encryption().is_some() {
-            output.warn("the new image is not encrypted, as the old one is");
+        if source.encryption().is_none() && (self.wish.decrypt || self.wish.re_encrypt) {
+            let option = if self.wish.decrypt { "--decrypt" } else { "--re-encrypt" };
+            return Err(Failure::usage(option, "the source is not encrypted").hint("--encrypt makes an encrypted copy"));
+        }
+        if source.encryption().is_some() && self.wish.encrypt.is_none() && !self.wish.decrypt && !self.wish.re_encrypt {
+            output.warn(
+                "the new image is not encrypted, as the old one is; --decrypt says that this is meant, --re-encrypt encrypts it",
+            );
         }
         Ok(source)
     }
 
-    fn to_file(&self, source: &Image, target: &Path, format: Format, output: &Output) -> Outcome {
+    fn to_file(&self, source: &Image, target: &Path, format: Format, encryption: Option<Encryption>, output: &Output) -> Outcome {
         let Container { band_size, overwrite, .. } = self.container;
         let sector_size = self.container.sector_size();
-        let options = ConvertOptions { format, band_size, sector_size, overwrite };
+        let options = ConvertOptions { format, band_size, sector_size, overwrite, encryption };
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
         let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
@@ -130,6 +187,10 @@ impl Convert {
     fn to_standard_output(&self, output: &Output) -> Outcome {
         if io::stdout().is_terminal() {
             return Err(Failure::usage("TARGET", "standard output is a terminal").hint("send it to a file or a pipe"));
+        }
+        if self.wish.encrypt.is_some() || self.wish.re_encrypt {
+            let what = if self.wish.re_encrypt { "--re-encrypt" } else { "--encrypt" };
+            return Err(Failure::usage(what, "an encrypted image is not written to standard output; name a file"));
         }
         let format = self.container.asked_format().unwrap_or_default();
         let source = self.source(output)?;

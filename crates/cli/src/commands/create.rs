@@ -1,17 +1,22 @@
 //! `bandsaw create`: a new image, blank or filled from a folder or an archive.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
+use bandsaw::container::Format;
+use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueEnum};
 
+use crate::encrypting::{Cipher, Encrypting};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::passphrase::Passphrase;
 use crate::progress::Bar;
 use crate::sheet;
 use crate::target::{self, Container};
@@ -21,7 +26,10 @@ use crate::target::{self, Container};
 /// With --fs, --volname or --from the image gets a volume; without them it is a blank disk. The image is made under a
 /// name of its own beside its place and moved there when it is whole: whatever goes wrong, nothing is left of it.
 ///
-/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit.
+/// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides what is in it; it does
+/// not show whether somebody changed it: the format has no protection of integrity.
+///
+/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit, unless it is encrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -32,7 +40,9 @@ Examples:
   bandsaw create disk.img --size 100m                       a blank raw disk
   bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
   bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
-  bandsaw create app.dmg --from build --layout none --overwrite")]
+  bandsaw create app.dmg --from build --layout none --overwrite
+  bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
+  bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents")]
 pub(crate) struct Create {
     /// The image to make
     #[arg(value_name = "IMAGE")]
@@ -57,6 +67,23 @@ pub(crate) struct Create {
     block_size: Option<u64>,
     #[command(flatten)]
     container: Container,
+    /// Encrypt the image: aes-256, also without a word, or aes-128
+    #[arg(
+        long,
+        value_name = "CIPHER",
+        num_args = 0..=1,
+        default_missing_value = "aes-256",
+        help_heading = "Encryption",
+        display_order = 700
+    )]
+    encrypt: Option<Cipher>,
+    /// Leave holes in an encrypted raw image for a blank disk instead of writing every block; they read as noise
+    #[arg(long, requires = "encrypt", help_heading = "Encryption", display_order = 704)]
+    thin: bool,
+    #[command(flatten)]
+    encrypting: Encrypting,
+    #[command(flatten)]
+    passphrase: Passphrase,
 }
 
 /// A file system to make.
@@ -72,7 +99,7 @@ enum Fs {
 
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let options = CreateOptions {
+        let mut options = CreateOptions {
             format: self.container.format(&self.image)?,
             len: self.size.map(|size| whole_sectors(size, self.container.sector_size(), output)),
             band_size: self.container.band_size,
@@ -80,9 +107,16 @@ impl Create {
             overwrite: self.container.overwrite,
             volume: self.volume()?,
             epoch: epoch()?,
+            encryption: None,
+            thin: self.thin,
         };
         if options.volume.is_none() && self.size.is_none() {
             return Err(Failure::usage("create", "a blank disk needs --size, a volume --from, --fs or --volname"));
+        }
+        // Last of all, so that nobody types a passphrase for nothing.
+        options.encryption = self.encryption()?;
+        if options.encryption.is_some() && !self.thin && matches!(options.format, Format::Udrw | Format::Udto) {
+            output.warn("an encrypted raw image stores every block of the disk; udsb, udsp and asif store what is used");
         }
         let bar = Bar::new(output);
         let made = create(&self.image, options, &bar).map_err(|error| self.advise(error))?;
@@ -90,6 +124,22 @@ impl Create {
         drop(bar);
         facts.warn(output);
         output.done(&facts, |out| sheet::write(&facts, output, out))
+    }
+
+    /// How the image is to be encrypted, with the passphrase asked for.
+    fn encryption(&self) -> Outcome<Option<Encryption>> {
+        let Some(cipher) = self.encrypt else {
+            return match self.encrypting.given().or(self.passphrase.given()) {
+                Some(option) => Err(Failure::usage(option, "means nothing without --encrypt")),
+                None => Ok(None),
+            };
+        };
+        if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
+            let message = "exists already, and overwriting it was not asked for";
+            return Err(target::advise(Error::new(Kind::Conflict, "create", message).in_file(&self.image), &self.container));
+        }
+        let passphrase = self.passphrase.choose().map_err(target::advise_passphrase)?;
+        self.encrypting.with(cipher, passphrase).map(Some)
     }
 
     /// The volume asked for; `None` for a blank disk.

@@ -28,7 +28,7 @@ const LONGEST: usize = 64 << 10;
 macro_rules! passphrase_options {
     ($(#[$about:meta])* $name:ident, $group:literal, $prefix:literal, $what:literal, $heading:literal, $order:literal) => {
         $(#[$about])*
-        #[derive(Debug, Clone, Args)]
+        #[derive(Debug, Clone, Default, Args)]
         #[group(id = $group, multiple = false)]
         pub(crate) struct $name {
             #[arg(
@@ -72,6 +72,17 @@ macro_rules! passphrase_options {
         }
 
         impl $name {
+            /// The option that was given, if one was.
+            pub(crate) fn given(&self) -> Option<&'static str> {
+                match self.source() {
+                    Source::Stdin(option)
+                    | Source::File(option, _)
+                    | Source::Descriptor(option, _)
+                    | Source::Variable(option, _) => Some(option),
+                    Source::Terminal => None,
+                }
+            }
+
             fn source(&self) -> Source<'_> {
                 if self.stdinpass {
                     return Source::Stdin(concat!("--", $prefix, "stdinpass"));
@@ -159,7 +170,7 @@ fn private_key(path: &Path) -> Result<PrivateKey> {
 }
 
 /// How long a new passphrase takes to try.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Iterations {
     /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a quarter of a second here
     #[arg(
@@ -173,6 +184,10 @@ pub(crate) struct Iterations {
 }
 
 impl Iterations {
+    pub(crate) fn is_given(self) -> bool {
+        self.iterations.is_some()
+    }
+
     pub(crate) fn count(self) -> u32 {
         self.iterations.unwrap_or_else(calibrate)
     }

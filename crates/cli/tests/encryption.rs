@@ -1,0 +1,97 @@
+//! Images encrypted by the command, with passphrases from wherever they may come.
+
+mod common;
+
+use common::{Scratch, stderr};
+
+const QUICK: [&str; 2] = ["--iterations", "150000"];
+
+fn with_input(scratch: &Scratch, args: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let output = scratch.command(args).write_stdin(input.to_owned()).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr(&output))
+}
+
+#[test]
+fn a_folder_goes_into_an_encrypted_bundle_and_comes_out() {
+    let scratch = Scratch::new();
+    scratch.write("tree/letter", "dear diary");
+    scratch.write("key", "secret\n");
+    let [iterations, count] = QUICK;
+    let args = ["create", "--encrypt", "S.sparsebundle", "--from", "tree", "--passfile", "key", iterations, count];
+    let output = scratch.run(&args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let info = scratch.ok(&["info", "--json", "S.sparsebundle", "--passfile", "key"]);
+    assert!(info.contains("\"key_bits\": 256") && info.contains("150000"), "{info}");
+    assert_eq!(scratch.ok(&["cat", "--passfile", "key", "S.sparsebundle:/letter"]), "dear diary");
+    let (code, _, said) = with_input(&scratch, &["ls", "--stdinpass", "S.sparsebundle"], "Secret");
+    assert!(code == Some(7) && said.contains("wrong"), "{said}");
+}
+
+#[test]
+fn forms_that_no_mac_confirmed_are_named_in_one_line() {
+    let scratch = Scratch::new();
+    scratch.write("key", "secret");
+    for (image, words) in [("a.asif", "encrypted form of ASIF"), ("b.sparsebundle", "across the bands")] {
+        let args = ["create", image, "--size", "40m", "--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"];
+        let output = scratch.run(&args);
+        let said = stderr(&output);
+        assert!(output.status.success() && said.matches("no image made by macOS").count() == 1 && said.contains(words), "{said}");
+    }
+    let args = ["create", "c.img", "--size", "4m", "--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"];
+    let said = stderr(&scratch.run(&args));
+    assert!(said.contains("every block") && said.contains("udsb"), "{said}");
+}
+
+#[test]
+fn conversions_encrypt_decrypt_and_encrypt_again() {
+    let scratch = Scratch::new();
+    scratch.write("tree/letter", "dear diary");
+    scratch.write("old", "old key");
+    scratch.write("new", "new key");
+    scratch.ok(&["create", "plain.img", "--from", "tree"]);
+    let [iterations, count] = QUICK;
+    scratch.ok(&["convert", "--encrypt", "plain.img", "one.sparsebundle", "--new-passfile", "old", iterations, count]);
+    assert_eq!(scratch.ok(&["cat", "--passfile", "old", "one.sparsebundle:/letter"]), "dear diary");
+
+    // Over one standard input: of the image, then the new one.
+    let again = ["convert", "--re-encrypt", "--stdinpass", "--new-stdinpass", "one.sparsebundle", "two.dmg", iterations, count];
+    let (code, _, said) = with_input(&scratch, &again, "old key\0new key");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(scratch.ok(&["cat", "--passfile", "new", "two.dmg:/letter"]), "dear diary");
+    let (code, ..) = with_input(&scratch, &["ls", "--stdinpass", "two.dmg"], "old key");
+    assert_eq!(code, Some(7));
+
+    scratch.ok(&["convert", "--decrypt", "--passfile", "new", "two.dmg", "three.sparseimage"]);
+    assert_eq!(scratch.ok(&["cat", "three.sparseimage:/letter"]), "dear diary");
+
+    let output = scratch.run(&["convert", "--passfile", "new", "two.dmg", "four.img"]);
+    assert!(output.status.success() && stderr(&output).contains("not encrypted, as the old one is"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new();
+    scratch.write("key", "secret");
+    scratch.write("empty", "\n");
+    scratch.ok(&["create", "plain.img", "--size", "2m"]);
+    let cases: [(&[&str], i32, &str); 11] = [
+        (&["create", "x.img", "--size", "2m", "--passfile", "key"], 2, "--passfile"),
+        (&["create", "x.img", "--size", "2m", "--cipher-block", "4096"], 2, "--cipher-block"),
+        (&["create", "x.img", "--size", "2m", "--thin"], 2, "--encrypt"),
+        (&["create", "x.img", "--size", "2m", "--encrypt", "--cipher-block", "1k", "--passfile", "key"], 2, "512 and 4096"),
+        (&["create", "x.img", "--size", "2m", "--encrypt", "--iterations", "1000", "--passfile", "key"], 2, "150000"),
+        (&["create", "x.img", "--size", "2m", "--encrypt", "--passfile", "empty"], 2, "empty"),
+        (&["create", "x.img", "--size", "2m", "--encrypt"], 7, "--passfile"),
+        (&["create", "x.sparsebundle", "--size", "17t", "--encrypt", "--passfile", "key"], 1, "16"),
+        (&["convert", "plain.img", "x.img", "--decrypt"], 2, "not encrypted"),
+        (&["convert", "plain.img", "x.img", "--new-passfile", "key"], 2, "--new-passfile"),
+        (&["convert", "plain.img", "-", "--encrypt", "--new-passfile", "key"], 2, "standard output"),
+    ];
+    for (args, code, words) in cases {
+        let output = scratch.run(args);
+        let said = stderr(&output);
+        assert!(said.contains(words), "{args:?}: {said}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    }
+    assert_eq!(scratch.names(), ["empty", "key", "plain.img"]);
+}

@@ -1,0 +1,102 @@
+//! What is asked of the encryption of a new image, and what follows from the image's size.
+
+use super::blocks::Blocks;
+use super::header::Protection;
+use super::keys::{LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
+use super::public_key::Certificate;
+use super::secret::Secret;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "encryption";
+
+/// How a new image is to be encrypted. Its keys are fresh ones in any case.
+#[derive(Debug, Clone)]
+pub struct Encryption {
+    /// Bits of the AES key: 256 or 128.
+    pub key_bits: u32,
+    /// Bytes of a cipher block, 512 or 4096. `None`: 512 as newer macOS writes, and 4096 for an image that may pass 2 TiB.
+    pub cipher_block: Option<u32>,
+    /// Iterations of the passphrase's derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`]. `None`: as many as take
+    /// a quarter of a second here.
+    pub iterations: Option<u32>,
+    /// The passphrase.
+    pub passphrase: Secret,
+    /// Certificates whose private keys open the image, too.
+    pub certificates: Vec<Certificate>,
+}
+
+impl Encryption {
+    /// AES-256, and the rest as it comes out.
+    pub fn new(passphrase: Secret) -> Self {
+        Self { key_bits: 256, cipher_block: None, iterations: None, passphrase, certificates: Vec::new() }
+    }
+
+    /// Refuses what no image can be like.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !matches!(self.key_bits, 128 | 256) {
+            return Err(Error::new(Kind::Invalid, LAYER, format!("AES of {} bits; 128 and 256 are known", self.key_bits)));
+        }
+        if let Some(block) = self.cipher_block.filter(|block| !matches!(block, 512 | 4096)) {
+            return Err(Error::new(Kind::Invalid, LAYER, format!("cipher blocks of {block} bytes; 512 and 4096 are known")));
+        }
+        match self.iterations {
+            Some(count) if !(LEAST_ITERATIONS..=MOST_ITERATIONS).contains(&count) => {
+                let message = format!("{count} iterations; from {LEAST_ITERATIONS} to {MOST_ITERATIONS} are safe and bearable");
+                Err(Error::new(Kind::Invalid, LAYER, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The block that an image of at most `most` encrypted bytes gets. [`Kind::Limit`] past the last numbered one.
+    pub(crate) fn block_for(&self, most: u64) -> Result<u32> {
+        let small = Blocks::check_size(LAYER, most, 512).is_ok();
+        let block = self.cipher_block.unwrap_or(if small { 512 } else { 4096 });
+        Blocks::check_size(LAYER, most, block).map(|()| block)
+    }
+
+    /// All of it said, for an image of at most `most` encrypted bytes. Takes the time of a calibration, if one is needed.
+    pub(crate) fn protection(&self, most: u64) -> Result<Protection> {
+        self.check()?;
+        Ok(Protection {
+            key_bits: self.key_bits,
+            block: self.block_for(most)?,
+            iterations: self.iterations.unwrap_or_else(calibrate),
+            passphrase: Some(self.passphrase.clone()),
+            certificates: self.certificates.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_from_the_size() {
+        let asked = Encryption::new(Secret::new(b"x".to_vec()));
+        assert_eq!(asked.block_for(2 << 40).unwrap(), 512);
+        assert_eq!(asked.block_for((2 << 40) + 1).unwrap(), 4096);
+        assert_eq!(asked.block_for(16 << 40).unwrap(), 4096);
+        assert_eq!(asked.block_for((16 << 40) + 1).unwrap_err().kind(), Kind::Limit);
+        let small = Encryption { cipher_block: Some(512), ..asked.clone() };
+        assert_eq!(small.block_for((2 << 40) + 1).unwrap_err().kind(), Kind::Limit);
+        let large = Encryption { cipher_block: Some(4096), ..asked };
+        assert_eq!(large.block_for(512).unwrap(), 4096);
+    }
+
+    #[test]
+    fn what_is_unsafe_or_unknown_is_refused() {
+        let asked = Encryption::new(Secret::new(b"x".to_vec()));
+        for bad in [
+            Encryption { key_bits: 192, ..asked.clone() },
+            Encryption { cipher_block: Some(1024), ..asked.clone() },
+            Encryption { iterations: Some(LEAST_ITERATIONS - 1), ..asked.clone() },
+            Encryption { iterations: Some(MOST_ITERATIONS + 1), ..asked.clone() },
+        ] {
+            assert_eq!(bad.check().unwrap_err().kind(), Kind::Invalid, "{bad:?}");
+        }
+        let protection = Encryption { key_bits: 128, ..asked }.protection(1 << 20).unwrap();
+        assert!(protection.iterations >= LEAST_ITERATIONS && protection.key_bits == 128);
+    }
+}
