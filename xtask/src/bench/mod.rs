@@ -2,6 +2,7 @@
 //!
 //! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which this writes.
 
+mod crypt;
 mod measure;
 mod report;
 mod scale;
@@ -64,6 +65,10 @@ const GROUPS: &[Group] = &[
     (&[3], |b| stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])),
     (&[4], stream::band_sizes),
     (&[7], stream::first_uses),
+    (&[8, 11], crypt::cipher),
+    (&[9], crypt::bundle),
+    (&[10], crypt::other_formats),
+    (&[12], crypt::unlock),
     (&[20, 21], trees::build_and_extract),
     (&[23], scale::million_bands),
     (&[25], startup::info),

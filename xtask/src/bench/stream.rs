@@ -16,13 +16,13 @@ use super::{Bench, KIB, MIB};
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pass {
+pub(super) enum Pass {
     Write,
     Read,
 }
 
 /// Anything that a stream runs over: positions in, positions out.
-trait Target: Sync {
+pub(super) trait Target: Sync {
     fn run(&self, pass: Pass, offset: u64, buf: &mut [u8]) -> Result<()>;
 }
 
@@ -47,7 +47,7 @@ impl Target for Arc<dyn BlockDevice> {
 }
 
 /// One pass over `size` bytes in requests of `block`, each of `threads` over its own part.
-fn stream(target: &dyn Target, pass: Pass, size: u64, block: u64, threads: u64) -> Result<Duration> {
+pub(super) fn stream(target: &dyn Target, pass: Pass, size: u64, block: u64, threads: u64) -> Result<Duration> {
     let part = (size / threads).next_multiple_of(block);
     time(|| {
         std::thread::scope(|scope| {
@@ -96,7 +96,7 @@ impl Subject<'_> {
     }
 }
 
-fn plain(path: &Path) -> Result<File> {
+pub(super) fn plain(path: &Path) -> Result<File> {
     Ok(File::options().read(true).write(true).create(true).truncate(true).open(path)?)
 }
 
