@@ -6,6 +6,7 @@
 mod ext;
 pub(crate) mod failed;
 mod memory;
+mod overlay;
 pub(crate) mod regions;
 mod slice;
 pub(crate) mod units;
@@ -20,6 +21,7 @@ use crate::{Error, Result};
 
 pub use ext::{BlockDeviceExt, Extents};
 pub use memory::Memory;
+pub(crate) use overlay::Overlay;
 pub use slice::Slice;
 pub(crate) use zeros::is_zero;
 

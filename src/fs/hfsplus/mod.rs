@@ -14,6 +14,7 @@ mod journal;
 pub(crate) mod layout;
 mod links;
 mod overflow;
+mod repair;
 mod stat;
 pub(crate) mod unicode;
 mod write;
@@ -45,6 +46,7 @@ use crate::{Error, Kind, Result};
 pub(crate) use self::btree::read_node;
 pub use self::check::check;
 pub use self::header::{Found as Probed, probe};
+pub use self::repair::Repair;
 pub use self::write::{HfsPlusMut, WriteOptions};
 
 const LAYER: &str = "hfs+";

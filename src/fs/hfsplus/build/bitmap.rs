@@ -7,7 +7,7 @@ use crate::Result;
 use crate::fs::hfsplus::layout::Extent;
 
 /// Sets the bits of `range`, counted from the top bit of the first byte.
-pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
+pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     let (first, last) = (range.start / 8, range.end / 8);
     if range.is_empty() {
         return;

@@ -21,6 +21,7 @@ mod tree;
 
 use std::ops::Range;
 
+pub(super) use bitmap::set_bits;
 use catalog::Catalog;
 use data::Filling;
 use forks::Blocks;
@@ -29,8 +30,8 @@ use header::Identity;
 use objects::{LAYER, Objects};
 use output::Output;
 use records::Style;
-pub(super) use tree::TreeKind;
 use tree::{Shape, Writer};
+pub(super) use tree::{TreeKind, map_nodes};
 
 use super::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET, KEY_COMPARE_BINARY,
@@ -235,6 +236,25 @@ impl Plan {
 /// tree begins as.
 pub(super) fn write_empty_tree(device: &dyn BlockDevice, offset: u64, kind: TreeKind) -> Result<()> {
     Writer::new(kind, Output::new(device, offset))?.finish().map(drop)
+}
+
+/// The nodes that a tree of these records needs, those of its map not counted. Records are keys with data, in order.
+pub(super) fn tree_nodes<'r>(node_size: u16, records: impl Iterator<Item = (&'r [u8], &'r [u8])>) -> u32 {
+    let mut shape = Shape::new(node_size);
+    records.for_each(|(key, data)| shape.add(key, data));
+    shape.nodes()
+}
+
+/// Writes a tree of these records, in order, over the `total_nodes * node_size` bytes at `offset`, which are zero.
+pub(super) fn write_tree<'r>(
+    device: &dyn BlockDevice,
+    offset: u64,
+    kind: TreeKind,
+    mut records: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+) -> Result<()> {
+    let mut writer = Writer::new(kind, Output::new(device, offset))?;
+    records.try_for_each(|(key, data)| writer.add(key, data))?;
+    writer.finish().map(drop)
 }
 
 /// Enough to keep a disk busy; each has a buffer of its own.

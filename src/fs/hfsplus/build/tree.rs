@@ -72,7 +72,7 @@ fn even(length: usize) -> usize {
 }
 
 /// The map nodes of a tree of `total` nodes.
-pub(super) fn map_nodes(node_size: u16, total: u32) -> u32 {
+pub(in crate::fs::hfsplus) fn map_nodes(node_size: u16, total: u32) -> u32 {
     total.saturating_sub(header_map_bits(node_size)).div_ceil(map_node_bits(node_size))
 }
 

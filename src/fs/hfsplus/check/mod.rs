@@ -14,7 +14,7 @@ mod tree;
 mod volume;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 
@@ -22,8 +22,9 @@ use self::attributes::Attributes;
 use self::blocks::{Blocks, Use};
 use self::catalog::Catalog;
 use self::forks::Forks;
-use self::report::{Report, wrong};
-use self::tree::Rules;
+pub(super) use self::report::Report;
+use self::report::wrong;
+pub(super) use self::tree::{Rules, check as walk_tree};
 use super::btree::TreeKind;
 use super::extents::{ForkDevice, Owner, Space};
 use super::layout::{AllocBlock, Cnid, Extent, ForkRaw, VolumeHeader, fork_type, volume_attributes};

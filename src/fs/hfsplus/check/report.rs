@@ -8,7 +8,7 @@ const KEPT: usize = 1000;
 
 /// The findings so far.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(in crate::fs::hfsplus) struct Report {
     problems: Vec<Problem>,
     dropped: u64,
     worst_dropped: Option<Severity>,

@@ -15,8 +15,8 @@ use crate::problem::Severity;
 use crate::progress::Silent;
 
 /// A volume with everything in it that can be damaged.
-struct Patient {
-    bytes: Vec<u8>,
+pub(in crate::fs::hfsplus) struct Patient {
+    pub(in crate::fs::hfsplus) bytes: Vec<u8>,
 }
 
 const NODE_DESCRIPTOR: usize = size_of::<NodeDescriptorRaw>();
@@ -48,7 +48,7 @@ fn source() -> SourceTree {
 }
 
 impl Patient {
-    fn new(case_sensitive: bool) -> Self {
+    pub(in crate::fs::hfsplus) fn new(case_sensitive: bool) -> Self {
         let options = Options {
             name: "Patient".into(),
             case_sensitive,
@@ -191,9 +191,9 @@ fn sound_volumes_are_found_sound() {
 }
 
 /// What to do to a volume, how bad that is, and words of the finding.
-type Case = (fn(&mut Patient), Severity, &'static str);
+pub(in crate::fs::hfsplus) type Case = (fn(&mut Patient), Severity, &'static str);
 
-const VOLUME: &[Case] = &[
+pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
     (|v| v.header().signature = 0x1234.into(), Severity::Damage, "signature H+ or HX expected"),
     (|v| v.header().block_size = 3000.into(), Severity::Damage, "a power of two"),
     (|v| v.header().total_blocks = u32::MAX.into(), Severity::Damage, "do not fit a volume"),
@@ -217,7 +217,7 @@ const VOLUME: &[Case] = &[
     (|v| v.flip(2000), Severity::Warning, "1 blocks are marked used and used by nothing, the first is 2000"),
 ];
 
-const TREES: &[Case] = &[
+pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
     (|v| v.tree(Cnid::CATALOG).node_size = 1000.into(), Severity::Damage, "node size is 1000"),
     (|v| v.tree(Cnid::CATALOG).tree_depth = 99.into(), Severity::Damage, "in a tree of depth 99"),
     (|v| v.tree(Cnid::CATALOG).root_node = 0xFFFF.into(), Severity::Damage, "root is node 65535"),
@@ -305,7 +305,7 @@ const TREES: &[Case] = &[
     ),
 ];
 
-const CATALOG: &[Case] = &[
+pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
     (|v| v.named("file 3", |data| data[1] = 9), Severity::Damage, "of no known type"),
     (|v| v.folder("folder", |raw| raw.valence = 9.into()), Severity::Warning, "says that it holds 9"),
     (|v| v.folder("folder", |raw| raw.flags = 2.into()), Severity::Warning, "bits 0 and 1 are for files"),
@@ -343,7 +343,7 @@ const CATALOG: &[Case] = &[
     (|v| v.file("file 3", |raw| raw.flags = 6.into()), Severity::Warning, "has attributes: no, its flags say: yes"),
 ];
 
-const ATTRIBUTES: &[Case] = &[
+pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Case] = &[
     (|v| v.attribute("small", |record| record[25] ^= 0xFF), Severity::Damage, "of no known type or cut short"),
     (|v| v.attribute("small", |record| record[5] ^= 0x01), Severity::Damage, "which does not exist"),
     (|v| v.attribute("small", |record| record[11] = 1), Severity::Damage, "begins at block 1"),

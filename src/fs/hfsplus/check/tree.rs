@@ -19,27 +19,27 @@ use crate::{Error, Kind, Result};
 
 /// What is asked of a tree besides the rules that hold for all.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(in crate::fs::hfsplus) struct Rules {
     /// Nodes must lie in one piece (journaled volumes, §6.7).
-    pub(super) whole_nodes: bool,
+    pub(in crate::fs::hfsplus) whole_nodes: bool,
     /// Nodes that are not in use must be zero (§2.1, bit 31).
-    pub(super) zeroed: bool,
+    pub(in crate::fs::hfsplus) zeroed: bool,
 }
 
 /// Gets each leaf record in order, and the number of its node.
-pub(super) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
+pub(in crate::fs::hfsplus) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
 
 /// Checks the tree in `file` and gives its leaf records to `each`. What is wrong goes into `report`; the error is one of
-/// reading, or the caller's.
-pub(super) fn check(
+/// reading, or the caller's. Returns whether every node of the tree could be walked.
+pub(in crate::fs::hfsplus) fn check(
     file: &ForkDevice,
     kind: TreeKind,
     rules: Rules,
     report: &mut Report,
     progress: &dyn Progress,
     each: &mut EachRecord<'_>,
-) -> Result<()> {
-    let Some(mut walk) = Walk::begin(file, kind, report, progress)? else { return Ok(()) };
+) -> Result<bool> {
+    let Some(mut walk) = Walk::begin(file, kind, report, progress)? else { return Ok(false) };
     walk.rules = rules;
     if walk.header.tree_depth.get() > 0 {
         let (root, depth) = (walk.header.root_node.get(), walk.header.tree_depth.get());
@@ -47,7 +47,8 @@ pub(super) fn check(
         walk.ends(report);
     }
     walk.totals(report);
-    walk.map(report)
+    walk.map(report)?;
+    Ok(!walk.torn)
 }
 
 /// Where a level of the tree stands.

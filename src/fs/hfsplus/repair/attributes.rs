@@ -1,0 +1,97 @@
+//! The attributes that are whole and whose object exists (§8).
+
+use std::collections::{HashMap, HashSet};
+
+use zerocopy::big_endian::U16;
+
+use super::forks::Taken;
+use super::steps::Steps;
+use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Extent, ExtentsRaw};
+use crate::fs::hfsplus::unicode::decode_attribute_name;
+
+const SECURITY: &str = "com.apple.system.Security";
+
+/// One attribute: its records, and the blocks of its value.
+#[derive(Debug)]
+struct Value {
+    records: Vec<Box<[u8]>>,
+    blocks: Vec<Extent>,
+    wanted: u64,
+    sound: bool,
+}
+
+/// Keeps the records of whole attributes of objects in `ids` and takes their blocks; tells who has attributes and
+/// whether access rights are among them.
+pub(super) fn mend(
+    records: Vec<Box<[u8]>>,
+    ids: &HashSet<u32>,
+    total_blocks: u32,
+    taken: &mut Taken,
+    steps: &mut Steps,
+) -> (Vec<Box<[u8]>>, HashMap<u32, bool>) {
+    let mut kept = Vec::with_capacity(records.len());
+    let mut owners: HashMap<u32, bool> = HashMap::new();
+    let mut records = records.into_iter().peekable();
+    while let Some(record) = records.next() {
+        let Some((file, name)) = name_of(&record) else { continue };
+        let mut value = Value { records: Vec::new(), blocks: Vec::new(), wanted: 0, sound: true };
+        value.add(record, total_blocks);
+        while let Some(next) = records.next_if(|next| name_of(next).is_some_and(|other| other == (file, name.clone()))) {
+            value.add(next, total_blocks);
+        }
+        let blocks: u64 = value.blocks.iter().map(|extent| u64::from(extent.count)).sum();
+        // Number 1 holds attributes of the volume itself.
+        if !value.sound || blocks != value.wanted || !(file == 1 || ids.contains(&file)) || !taken.insert_all(&value.blocks) {
+            steps.add("drop attributes that are damaged or of nothing", || {
+                format!("{} of object {file}", decode_attribute_name(&name))
+            });
+            continue;
+        }
+        *owners.entry(file).or_default() |= decode_attribute_name(&name) == SECURITY;
+        kept.append(&mut value.records);
+    }
+    (kept, owners)
+}
+
+fn name_of(record: &[u8]) -> Option<(u32, Vec<U16>)> {
+    let (key, _) = AttributeKey::split(record)?;
+    Some((key.file.0, key.name.to_vec()))
+}
+
+impl Value {
+    fn add(&mut self, record: Box<[u8]>, total_blocks: u32) {
+        let parsed = AttributeKey::split(&record).and_then(|(key, data)| Some((key.start_block, AttributeRecord::parse(data)?)));
+        let found: u64 = self.blocks.iter().map(|extent| u64::from(extent.count)).sum();
+        match parsed {
+            Some((0, AttributeRecord::Inline(_))) => self.sound &= self.records.is_empty(),
+            Some((0, AttributeRecord::Fork(fork))) => {
+                self.sound &= self.records.is_empty();
+                self.wanted = fork.total_blocks.get().into();
+                self.take(&fork.extents, total_blocks);
+            }
+            Some((start, AttributeRecord::Extents(extents))) if u64::from(start) == found && !self.records.is_empty() => {
+                self.take(extents, total_blocks);
+            }
+            _ => self.sound = false,
+        }
+        self.records.push(record);
+    }
+
+    fn take(&mut self, extents: &ExtentsRaw, total_blocks: u32) {
+        for extent in extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0) {
+            self.sound &= extent.end() <= u64::from(total_blocks);
+            self.blocks.push(extent);
+        }
+    }
+}
+
+impl Taken {
+    /// Takes all of `extents`, or none and says so.
+    fn insert_all(&mut self, extents: &[Extent]) -> bool {
+        if extents.iter().any(|&extent| self.overlaps(extent)) {
+            return false;
+        }
+        extents.iter().for_each(|&extent| self.insert(extent));
+        true
+    }
+}

@@ -1,0 +1,262 @@
+//! Forks that hold what their extents hold, and no block twice (§4, §5).
+
+use std::collections::{BTreeMap, HashMap};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::objects::{Body, Objects};
+use super::steps::Steps;
+use crate::fs::hfsplus::layout::{
+    AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw, ExtentRecordRaw, ExtentsRaw,
+    ForkRaw, JOURNAL_TYPE, VolumeHeader, fork_type,
+};
+use crate::{Error, Kind, Result};
+
+/// Blocks that are taken, in runs that do not touch.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Taken {
+    /// Start to end.
+    runs: BTreeMap<u64, u64>,
+}
+
+impl Taken {
+    pub(super) fn overlaps(&self, extent: Extent) -> bool {
+        self.runs.range(..extent.end()).next_back().is_some_and(|(_, &end)| end > u64::from(extent.start.0))
+    }
+
+    pub(super) fn insert(&mut self, extent: Extent) {
+        if extent.count == 0 {
+            return;
+        }
+        let (mut start, mut end) = (u64::from(extent.start.0), extent.end());
+        while let Some((&from, &to)) = self.runs.range(..=end).next_back().filter(|(_, to)| **to >= start) {
+            self.runs.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.runs.insert(start, end);
+    }
+
+    /// The runs in order.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.runs.iter().map(|(&start, &end)| (start, end))
+    }
+
+    /// Takes `count` free blocks of a volume of `total`, in at most eight runs whose lengths are multiples of `unit`,
+    /// the largest first where one does not do.
+    pub(super) fn allocate(&mut self, count: u32, unit: u32, total: u32) -> Result<Vec<Extent>> {
+        let mut free = Vec::new();
+        let mut at = 0;
+        for (start, end) in self.runs().chain([(total.into(), total.into())]) {
+            let room = (start.saturating_sub(at) / u64::from(unit)) * u64::from(unit);
+            if room > 0 {
+                free.push(Extent { start: AllocBlock(at as u32), count: room as u32 });
+            }
+            at = end;
+        }
+        let fits = free.iter().copied().filter(|run| run.count >= count).min_by_key(|run| run.count);
+        let mut found = match fits {
+            Some(run) => vec![Extent { count, ..run }],
+            None => Vec::new(),
+        };
+        free.sort_by_key(|run| std::cmp::Reverse(run.count));
+        let mut left = if fits.is_some() { 0 } else { count };
+        for run in free.into_iter().take(EXTENTS_PER_RECORD) {
+            if left == 0 {
+                break;
+            }
+            let taken = run.count.min(left);
+            found.push(Extent { count: taken, ..run });
+            left -= taken;
+        }
+        if left > 0 {
+            let message = format!(
+                "{count} free blocks in at most {EXTENTS_PER_RECORD} pieces expected for what is made anew; grow the image first"
+            );
+            return Err(Error::new(Kind::Limit, "hfs+ repair", message));
+        }
+        found.iter().for_each(|&extent| self.insert(extent));
+        Ok(found)
+    }
+}
+
+/// Contents that get a place of their own.
+#[derive(Debug)]
+pub(super) struct Copy {
+    pub(super) from: Vec<Extent>,
+    pub(super) to: Vec<Extent>,
+}
+
+/// A fork: whose, and which.
+type Name = (u32, u8);
+
+/// The records of the overflow tree, by fork.
+#[derive(Debug, Default)]
+pub(super) struct More {
+    records: HashMap<Name, BTreeMap<u32, ExtentsRaw>>,
+    /// Extents of the bad-block file.
+    pub(super) bad: Vec<Extent>,
+}
+
+impl More {
+    pub(super) fn read(records: &[Box<[u8]>]) -> Self {
+        let mut more = Self::default();
+        for record in records {
+            let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else { continue };
+            let file = record.key.file_id.get();
+            if file == Cnid::BAD_BLOCKS.0 {
+                more.bad.extend(record.extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0));
+            } else {
+                let fork = more.records.entry((file, record.key.fork_type)).or_default();
+                fork.insert(record.key.start_block.get(), record.extents);
+            }
+        }
+        more
+    }
+
+    /// The extents of a fork as far as they make sense, up to its blocks.
+    fn extents(&self, fork: &ForkRaw, name: Name, total: u32) -> Vec<Extent> {
+        let wanted = u64::from(fork.total_blocks.get());
+        let mut found: Vec<Extent> = Vec::new();
+        let mut blocks = 0_u64;
+        let mut record = Some(&fork.extents);
+        while let Some(extents) = record {
+            for extent in extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0) {
+                if extent.end() > u64::from(total) || blocks >= wanted {
+                    return found;
+                }
+                let count = u64::from(extent.count).min(wanted - blocks) as u32;
+                found.push(Extent { count, ..extent });
+                blocks += u64::from(count);
+            }
+            let next = u32::try_from(blocks).ok().filter(|_| blocks < wanted);
+            record = next.and_then(|next| self.records.get(&name)?.get(&next));
+            if extents.first().is_none_or(|first| first.block_count.get() == 0) {
+                return found;
+            }
+        }
+        found
+    }
+}
+
+/// What became of all forks.
+#[derive(Debug, Default)]
+pub(super) struct Mended {
+    pub(super) taken: Taken,
+    /// Blocks that are free afterwards, but hold what a crash goes back to.
+    pub(super) reserved: Vec<Extent>,
+    pub(super) copies: Vec<Copy>,
+    /// Forks whose contents are to be copied, for when all blocks that stay are known.
+    moving: Vec<(Name, Vec<Extent>)>,
+    /// The overflow tree, in the order of its keys.
+    pub(super) overflow: BTreeMap<(u32, u8, u32), ExtentsRaw>,
+}
+
+impl Mended {
+    /// Cuts forks to what their extents hold and takes their blocks; what lies on another's block is moved.
+    pub(super) fn objects(&mut self, objects: &mut Objects, more: &More, header: &VolumeHeader, steps: &mut Steps) -> Result<()> {
+        for &extent in &more.bad {
+            if extent.end() <= u64::from(header.total_blocks) {
+                self.taken.insert(extent);
+            }
+        }
+        // The journal is found by its place, so it stays; then the older file stays, and the younger moves.
+        let mut order: Vec<usize> = (0..objects.all.len()).collect();
+        let is_journal = |at: usize| {
+            objects.all[at].file().is_some_and(|file| (file.user_info.file_type, file.user_info.creator) == JOURNAL_TYPE)
+        };
+        order.sort_by_key(|&at| (!is_journal(at), objects.all[at].id()));
+        for at in order {
+            let (id, shown) = (objects.all[at].id(), objects.all[at].shown());
+            let Body::File(file) = &mut objects.all[at].body else { continue };
+            for (kind, fork) in [(fork_type::DATA, &mut file.data_fork), (fork_type::RESOURCE, &mut file.resource_fork)] {
+                self.fork(fork, (id, kind), more, header, &shown, steps);
+            }
+        }
+        self.place_moved(objects, header)
+    }
+
+    /// Cuts a fork to what its extents hold.
+    fn fork(&mut self, fork: &mut ForkRaw, name: Name, more: &More, header: &VolumeHeader, shown: &str, steps: &mut Steps) {
+        let extents = more.extents(fork, name, header.total_blocks);
+        let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
+        let capacity = blocks * u64::from(header.block_size);
+        if blocks != u64::from(fork.total_blocks.get()) || fork.logical_size.get() > capacity {
+            steps.add("cut files to the blocks that they still have", || shown.to_owned());
+            fork.total_blocks = (blocks as u32).into();
+            fork.logical_size = fork.logical_size.get().min(capacity).into();
+        }
+        let twice = extents.iter().enumerate().any(|(at, &extent)| {
+            self.taken.overlaps(extent)
+                || extents[..at]
+                    .iter()
+                    .any(|before| before.end() > u64::from(extent.start.0) && extent.end() > u64::from(before.start.0))
+        });
+        if twice {
+            steps.add("copy files that lie on the blocks of others", || shown.to_owned());
+            self.moving.push((name, extents));
+        } else {
+            extents.iter().for_each(|&extent| self.taken.insert(extent));
+            self.write_down(fork, name, &extents);
+        }
+    }
+
+    /// Finds room for what moves, once all that stays has its blocks.
+    fn place_moved(&mut self, objects: &mut Objects, header: &VolumeHeader) -> Result<()> {
+        let moving = std::mem::take(&mut self.moving);
+        let places: HashMap<u32, usize> = objects.all.iter().enumerate().map(|(at, object)| (object.id(), at)).collect();
+        let mut avoid = self.taken.clone();
+        self.reserved.iter().for_each(|&extent| avoid.insert(extent));
+        for ((id, kind), from) in moving {
+            let blocks = from.iter().map(|extent| extent.count).sum();
+            let to = avoid.allocate(blocks, 1, header.total_blocks)?;
+            to.iter().for_each(|&extent| self.taken.insert(extent));
+            let Some(Body::File(file)) = places.get(&id).map(|&at| &mut objects.all[at].body) else { continue };
+            let mut fork = if kind == fork_type::DATA { file.data_fork } else { file.resource_fork };
+            self.write_down(&mut fork, (id, kind), &to);
+            *(if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork }) = fork;
+            self.copies.push(Copy { from, to });
+        }
+        Ok(())
+    }
+
+    /// Puts the extents of a fork into its record, and the rest into the overflow tree.
+    pub(super) fn write_down(&mut self, fork: &mut ForkRaw, (id, kind): Name, extents: &[Extent]) {
+        let mut start = 0;
+        for (number, group) in extents.chunks(EXTENTS_PER_RECORD).enumerate() {
+            if number == 0 {
+                fork.extents = raw(group);
+            } else {
+                self.overflow.insert((id, kind, start), raw(group));
+            }
+            start += group.iter().map(|extent| extent.count).sum::<u32>();
+        }
+        if extents.is_empty() {
+            fork.extents = ExtentsRaw::default();
+        }
+    }
+
+    /// The records of the overflow tree, in order.
+    pub(super) fn overflow_records(&self, bad: &[Extent]) -> Vec<Box<[u8]>> {
+        let mut start = 0;
+        let mut all = self.overflow.clone();
+        for group in bad.chunks(EXTENTS_PER_RECORD) {
+            all.insert((Cnid::BAD_BLOCKS.0, fork_type::DATA, start), raw(group));
+            start += group.iter().map(|extent| extent.count).sum::<u32>();
+        }
+        let record = |((file, kind, start), extents): ((u32, u8, u32), ExtentsRaw)| {
+            let key_length = EXTENTS_KEY_LENGTH.into();
+            let key = ExtentKeyRaw { key_length, fork_type: kind, pad: 0, file_id: file.into(), start_block: start.into() };
+            ExtentRecordRaw { key, extents }.as_bytes().into()
+        };
+        all.into_iter().map(record).collect()
+    }
+}
+
+/// Extents as they lie in a record.
+pub(super) fn raw(extents: &[Extent]) -> ExtentsRaw {
+    let mut record = ExtentsRaw::default();
+    for (place, &extent) in record.iter_mut().zip(extents) {
+        *place = ExtentRaw::from(extent);
+    }
+    record
+}

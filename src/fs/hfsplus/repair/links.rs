@@ -1,0 +1,206 @@
+//! Hard links to files: names that lead nowhere, targets without names, counts and chains (§7.7).
+//!
+//! Links to folders are left as they are: the first of a chain stands in an attribute, and no volume that has them was
+//! seen damaged.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use zerocopy::big_endian::U32;
+
+use super::objects::{Body, Object, Objects, units};
+use super::steps::Steps;
+use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, finder_flags, record_flags};
+use crate::fs::hfsplus::links::FILES_FOLDER;
+use crate::fs::hfsplus::unicode::decode_name;
+
+fn kind_of(file: &FileRaw) -> ([u8; 4], [u8; 4]) {
+    (file.user_info.file_type, file.user_info.creator)
+}
+
+/// The numbers of the files that are links to folders.
+pub(super) fn folder_links(objects: &Objects) -> HashSet<u32> {
+    let is_link = |object: &&Object| {
+        object.file().is_some_and(|file| {
+            kind_of(file) == FOLDER_LINK_TYPE
+                && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
+                && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0
+        })
+    };
+    objects.all.iter().filter(is_link).map(Object::id).collect()
+}
+
+/// Mends links to files.
+pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
+    correct_counts_elsewhere(objects, steps);
+    restore_private_folder(objects, steps);
+    let Some(at) = objects.all.iter().position(is_private) else {
+        objects.all.retain(|object| {
+            let dangling = object.file().is_some_and(is_link);
+            if dangling {
+                steps.add("delete links that lead to nothing", || object.shown());
+            }
+            !dangling
+        });
+        return;
+    };
+    let private = objects.all[at].id();
+    let created = date_of_links(objects, at, private);
+    // What was deleted while open goes for good; its blocks become free with it.
+    objects.all.retain(|object| {
+        let left = object.parent == private && !object.is_folder() && decode_name(&object.name).starts_with("temp");
+        if left {
+            steps.add("delete what was deleted while open", || object.shown());
+        }
+        !left
+    });
+    let targets: HashMap<u32, usize> = objects
+        .all
+        .iter()
+        .enumerate()
+        .filter(|(_, object)| object.parent == private && !object.is_folder())
+        .filter_map(|(at, object)| Some((number_of(object)?, at)))
+        .collect();
+    let mut links: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut dangling = HashSet::new();
+    for (at, object) in objects.all.iter().enumerate().filter(|(_, object)| object.parent != private) {
+        let Some(file) = object.file().filter(|file| is_link(file)) else { continue };
+        let reference = file.bsd.special.get();
+        if targets.contains_key(&reference) {
+            links.entry(reference).or_default().push(at);
+        } else {
+            steps.add("delete links that lead to nothing", || object.shown());
+            dangling.insert(at);
+        }
+    }
+    let mut orphans = Vec::new();
+    for (&reference, &target) in &targets {
+        match links.get(&reference) {
+            Some(group) => chain(objects, target, group, created, steps),
+            None => orphans.push(target),
+        }
+    }
+    orphans.sort_unstable();
+    for at in orphans {
+        let home = objects.lost_and_found(steps);
+        let object = &mut objects.all[at];
+        steps.add("move to lost+found files that lost all their names", || object.shown());
+        object.parent = home;
+        object.set_flags(record_flags::HAS_LINK_CHAIN, 0);
+        if let Some(file) = object.file_mut() {
+            file.first_link = 0.into();
+            file.bsd.special = 1.into();
+        }
+    }
+    let mut at = 0;
+    objects.all.retain(|_| {
+        at += 1;
+        !dangling.contains(&(at - 1))
+    });
+}
+
+fn number_of(object: &Object) -> Option<u32> {
+    decode_name(&object.name).strip_prefix("iNode")?.parse().ok()
+}
+
+fn is_private(object: &Object) -> bool {
+    object.is_folder() && object.parent == Cnid::ROOT.0 && object.name == units(FILES_FOLDER)
+}
+
+fn is_link(file: &FileRaw) -> bool {
+    kind_of(file) == FILE_LINK_TYPE
+}
+
+/// What is no target of links has one name.
+fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
+    for object in &mut objects.all {
+        let name = number_of(object);
+        let shown = object.shown();
+        if let Some(file) = object.file_mut()
+            && name.is_none()
+            && !is_link(file)
+            && file.bsd.file_mode.get() & 0o170_000 == 0o100_000
+            && file.bsd.special.get() > 1
+        {
+            file.bsd.special = 1.into();
+            steps.add("correct counts and chains of hard links", || shown);
+        }
+    }
+}
+
+/// Where links exist and the folder of their targets has lost its name, it gets it back.
+fn restore_private_folder(objects: &mut Objects, steps: &mut Steps) {
+    let wanted = objects.all.iter().any(|object| object.file().is_some_and(is_link));
+    if !wanted || objects.all.iter().any(is_private) {
+        return;
+    }
+    let parent = objects.all.iter().find(|object| number_of(object).is_some() && !object.is_folder()).map(|object| object.parent);
+    let Some(parent) = parent.filter(|&parent| parent != Cnid::ROOT.0) else { return };
+    if let Some(folder) = objects.all.iter_mut().find(|object| object.is_folder() && object.id() == parent) {
+        folder.parent = Cnid::ROOT.0;
+        folder.name = units(FILES_FOLDER);
+        steps.add("restore the folder of hard-linked files", String::new);
+    }
+}
+
+/// When links are created by their records: on the day of the folder of their targets. A folder that had to be restored
+/// takes the date from them.
+fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
+    let in_use = objects
+        .all
+        .iter()
+        .filter(|object| object.parent != private)
+        .filter_map(Object::file)
+        .find(|file| is_link(file))
+        .map(|file| file.dates.create);
+    let Body::Folder(raw) = &mut objects.all[folder].body else { return 0.into() };
+    if raw.dates.create.get() == 0 {
+        raw.dates.create = in_use.unwrap_or(raw.dates.create);
+    }
+    raw.dates.create
+}
+
+/// Makes target and links agree: the count, the dates that tell links from files, and the chain where there is one.
+fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, steps: &mut Steps) {
+    let ids: Vec<u32> = group.iter().map(|&at| objects.all[at].id()).collect();
+    let chained = |object: &Object| object.file().is_some_and(|file| file.flags.get() & record_flags::HAS_LINK_CHAIN != 0);
+    let with_chain = chained(&objects.all[target]) && group.iter().all(|&at| chained(&objects.all[at]));
+    let sound = with_chain && is_sound(objects, target, group);
+    let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
+    let Some(file) = objects.all[target].file_mut() else { return };
+    let mut wrong = file.bsd.special.get() != count;
+    file.bsd.special = count.into();
+    if with_chain && !sound {
+        wrong = true;
+        file.first_link = ids.first().copied().unwrap_or(0).into();
+        for (place, &at) in group.iter().enumerate() {
+            let Some(link) = objects.all[at].file_mut() else { continue };
+            link.bsd.owner_id = place.checked_sub(1).and_then(|before| ids.get(before)).copied().unwrap_or(0).into();
+            link.bsd.group_id = ids.get(place + 1).copied().unwrap_or(0).into();
+        }
+    }
+    for &at in group {
+        if let Some(link) = objects.all[at].file_mut()
+            && link.dates.create != created
+        {
+            // The root's date is as right, and told by nobody here; the private folder's always is.
+            link.dates.create = created;
+        }
+    }
+    if wrong {
+        steps.add("correct counts and chains of hard links", || objects.all[target].shown());
+    }
+}
+
+/// Whether the chain of a target leads through all of its links and back.
+fn is_sound(objects: &Objects, target: usize, group: &[usize]) -> bool {
+    let links: HashMap<u32, &FileRaw> =
+        group.iter().filter_map(|&at| Some((objects.all[at].id(), objects.all[at].file()?))).collect();
+    let Some(file) = objects.all[target].file() else { return false };
+    let (mut previous, mut at, mut met) = (0, file.first_link.get(), 0);
+    while at != 0 && met < links.len() {
+        let Some(link) = links.get(&at).filter(|link| link.bsd.owner_id.get() == previous) else { return false };
+        (previous, at) = (at, link.bsd.group_id.get());
+        met += 1;
+    }
+    at == 0 && met == links.len()
+}

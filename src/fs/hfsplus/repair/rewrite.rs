@@ -1,0 +1,288 @@
+//! New trees in free blocks, the bitmap, and the header that leads to them.
+
+use std::sync::Arc;
+
+use super::forks::{Copy, Taken, raw};
+use super::steps::Steps;
+use super::{LAYER, Work};
+use crate::device::{BlockDevice, BlockDeviceExt, Memory, Overlay};
+use crate::fs::hfsplus::btree::TreeKind;
+use crate::fs::hfsplus::build::{self, map_nodes};
+use crate::fs::hfsplus::layout::{
+    ATTRIBUTES_MAX_KEY_LENGTH, AllocBlock, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw, HEADER_OFFSET,
+    VARIABLE_INDEX_KEYS, VolumeHeader, VolumeHeaderRaw, volume_attributes,
+};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Bytes copied or compared in one go.
+const PIECE: usize = 1 << 20;
+/// Bytes before the end of the first volume header, and from the beginning of the alternate on: their blocks are used.
+const HEAD: u32 = 1536;
+const TAIL: u32 = 1024;
+
+/// What a tree is like besides its records.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TreeSpec {
+    pub(super) kind: TreeKind,
+    pub(super) node_size: u16,
+    pub(super) key_compare_type: u8,
+    pub(super) clump: u32,
+}
+
+/// Numbers for the header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) files: usize,
+    pub(super) folders: usize,
+    pub(super) next_id: u32,
+}
+
+/// Takes the blocks of both volume headers.
+pub(super) fn take_headers(taken: &mut Taken, header: &VolumeHeader) {
+    let (size, total) = (header.block_size, header.total_blocks);
+    let (first, last) = (HEAD.div_ceil(size).min(total), TAIL.div_ceil(size).min(total));
+    taken.insert(Extent { start: AllocBlock(0), count: first });
+    taken.insert(Extent { start: AllocBlock(total - last), count: last });
+}
+
+/// The volume being put together.
+pub(super) struct Rewrite<'a> {
+    pub(super) overlay: Arc<Overlay>,
+    pub(super) header: &'a VolumeHeader,
+    /// Blocks of everything but trees and bitmap.
+    pub(super) taken: Taken,
+    /// The old trees' blocks: free afterwards, but until then what a crash goes back to.
+    pub(super) old: Vec<Extent>,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Rewrite<'_> {
+    /// Places and writes the trees and the bitmap, then makes the header. `raw` is the header as far as others changed it.
+    pub(super) fn run(
+        mut self,
+        mut raw: VolumeHeaderRaw,
+        trees: Vec<(TreeSpec, Vec<Box<[u8]>>)>,
+        counts: Counts,
+        copies: Vec<Copy>,
+        steps: &mut Steps,
+    ) -> Result<Work> {
+        // What is made must not lie on what the volume uses until the header is written.
+        let mut avoid = self.taken.clone();
+        self.old.iter().for_each(|&extent| avoid.insert(extent));
+        let bitmap = self.place_bitmap(&mut raw, &mut avoid, steps)?;
+        for (spec, records) in trees {
+            self.progress.check()?;
+            if spec.kind == TreeKind::Attributes && records.is_empty() && raw.attributes_file.total_blocks.get() == 0 {
+                continue;
+            }
+            let fork = self.tree(spec, &records, &mut avoid)?;
+            let place = match spec.kind {
+                TreeKind::Extents => &mut raw.extents_file,
+                TreeKind::Catalog(_) => &mut raw.catalog_file,
+                TreeKind::Attributes => &mut raw.attributes_file,
+            };
+            *place = fork;
+        }
+        let free = self.write_bitmap(&bitmap)?;
+        let attributes = raw.attributes.get() & !(volume_attributes::INCONSISTENT | volume_attributes::BOOT_INCONSISTENT);
+        raw.attributes = (attributes | volume_attributes::UNMOUNTED).into();
+        raw.last_mounted_version = *b"bsaw";
+        raw.file_count = u32::try_from(counts.files).unwrap_or(u32::MAX).into();
+        raw.folder_count = u32::try_from(counts.folders).unwrap_or(u32::MAX).into();
+        raw.next_catalog_id = counts.next_id.into();
+        raw.free_blocks = free.into();
+        raw.write_count = raw.write_count.get().wrapping_add(1).into();
+        if raw.next_allocation.get() >= self.header.total_blocks {
+            raw.next_allocation = 0.into();
+        }
+        let len = self.overlay.info().len;
+        for offset in [HEADER_OFFSET, len - HEADER_OFFSET] {
+            self.overlay.write_at(offset, zerocopy::IntoBytes::as_bytes(&raw))?;
+        }
+        Ok(Work { overlay: self.overlay, copies, block_size: self.header.block_size, bitmap, header: raw })
+    }
+
+    /// Keeps the bitmap's place if it is one, else finds another.
+    fn place_bitmap(&mut self, raw: &mut VolumeHeaderRaw, avoid: &mut Taken, steps: &mut Steps) -> Result<Vec<Extent>> {
+        let (size, total) = (self.header.block_size, self.header.total_blocks);
+        let fork = &raw.allocation_file;
+        let extents: Vec<Extent> =
+            fork.extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0).collect();
+        let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
+        let needed = u64::from(total).div_ceil(8);
+        let mut own = Taken::default();
+        let apart = extents.iter().all(|&extent| {
+            let free = extent.end() <= u64::from(total) && !self.taken.overlaps(extent) && !own.overlaps(extent);
+            own.insert(extent);
+            free
+        });
+        let whole = blocks == u64::from(fork.total_blocks.get()) && fork.logical_size.get() >= needed;
+        if apart && whole && fork.logical_size.get() <= blocks * u64::from(size) {
+            extents.iter().for_each(|&extent| self.taken.insert(extent));
+            return Ok(extents);
+        }
+        steps.add("make a new bitmap", String::new);
+        let blocks = u32::try_from(needed.div_ceil(size.into())).unwrap_or(u32::MAX);
+        let extents = avoid.allocate(blocks, 1, total)?;
+        extents.iter().for_each(|&extent| self.taken.insert(extent));
+        raw.allocation_file = fork_over(&extents, size, size);
+        Ok(extents)
+    }
+
+    /// Writes a tree of `records` into free blocks.
+    fn tree(&mut self, spec: TreeSpec, records: &[Box<[u8]>], avoid: &mut Taken) -> Result<ForkRaw> {
+        let size = self.header.block_size;
+        let node = u32::from(spec.node_size);
+        let pairs = || records.iter().filter_map(|record| split(record));
+        let nodes = build::tree_nodes(spec.node_size, pairs());
+        // Room to grow, and for the nodes of the map.
+        let wanted = nodes + nodes / 8 + 8 + map_nodes(spec.node_size, 2 * nodes + 16);
+        let unit = (node / size).max(1);
+        let bytes = u64::from(wanted) * u64::from(node);
+        let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());
+        let blocks =
+            u32::try_from(blocks).map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than a volume can be"))?;
+        let extents = avoid.allocate(blocks, unit, self.header.total_blocks)?;
+        extents.iter().for_each(|&extent| self.taken.insert(extent));
+        let bytes = u64::from(blocks) * u64::from(size);
+        let (max_key_length, attributes) = match spec.kind {
+            TreeKind::Extents => (EXTENTS_KEY_LENGTH, 0),
+            TreeKind::Catalog(_) => (CATALOG_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS),
+            TreeKind::Attributes => (ATTRIBUTES_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS),
+        };
+        let clump = if spec.clump > 0 && spec.clump.is_multiple_of(size) { spec.clump } else { (unit * size).max(node) };
+        let kind = build::TreeKind {
+            node_size: spec.node_size,
+            max_key_length,
+            attributes,
+            key_compare_type: spec.key_compare_type,
+            total_nodes: u32::try_from(bytes / u64::from(node)).unwrap_or(u32::MAX),
+            clump,
+        };
+        let len = usize::try_from(bytes).map_err(|_| Error::new(Kind::Limit, LAYER, "a tree is larger than memory"))?;
+        let memory = Memory::zeros(len);
+        build::write_tree(&memory, 0, kind, pairs())?;
+        let mut at = 0;
+        for extent in &extents {
+            let (mut place, end) = (extent.start.offset(size), extent.end() * u64::from(size));
+            while place < end {
+                let piece = memory.read_vec(at, PIECE.min((end - place) as usize))?;
+                if crate::device::is_zero(&piece) {
+                    self.overlay.discard(place..place + piece.len() as u64, crate::device::Leave::Zeros)?;
+                } else {
+                    self.overlay.write_at(place, &piece)?;
+                }
+                at += piece.len() as u64;
+                place += piece.len() as u64;
+            }
+        }
+        Ok(fork_over(&extents, size, clump))
+    }
+
+    /// Writes the bits that are not as they should be; returns the free blocks.
+    fn write_bitmap(&self, place: &[Extent]) -> Result<u32> {
+        let total = u64::from(self.header.total_blocks);
+        let mut used = 0;
+        let mut first = 0;
+        for (offset, len) in pieces(place, self.header.block_size) {
+            let blocks = first..(first + len as u64 * 8).min(total.max(first));
+            let mut expected = vec![0; len];
+            for (start, end) in self.taken.runs() {
+                let (start, end) = (start.max(blocks.start), end.min(blocks.end));
+                if start < end {
+                    build::set_bits(&mut expected, (start - first) as usize..(end - first) as usize);
+                    used += end - start;
+                }
+            }
+            if self.overlay.read_vec(offset, len)? != expected {
+                self.overlay.write_at(offset, &expected)?;
+            }
+            first += len as u64 * 8;
+        }
+        Ok(u32::try_from(total - used).unwrap_or(0))
+    }
+}
+
+impl Work {
+    /// Writes everything in an order in which each crash leaves the old volume or the new one.
+    pub(super) fn write(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<()> {
+        let len = device.info().len;
+        for copy in &self.copies {
+            copy_blocks(device, copy, self.block_size, progress)?;
+        }
+        // The new trees, around what is in place.
+        let mut keep: Vec<(u64, u64)> = self
+            .bitmap
+            .iter()
+            .map(|extent| (extent.start.offset(self.block_size), extent.end() * u64::from(self.block_size)))
+            .chain([(HEADER_OFFSET, HEADER_OFFSET + 512), (len - HEADER_OFFSET, len - HEADER_OFFSET + 512)])
+            .collect();
+        keep.sort_unstable();
+        let mut at = 0;
+        for (start, end) in keep {
+            self.overlay.apply(at..start.max(at), device)?;
+            at = end.max(at);
+        }
+        self.overlay.apply(at..len, device)?;
+        // Old and new blocks are marked used while either may be found.
+        for (offset, piece) in pieces(&self.bitmap, self.block_size) {
+            let (old, new) = (device.read_vec(offset, piece)?, self.overlay.read_vec(offset, piece)?);
+            let both: Vec<u8> = old.iter().zip(&new).map(|(old, new)| old | new).collect();
+            if both != old {
+                device.write_at(offset, &both)?;
+            }
+        }
+        device.flush()?;
+        progress.check()?;
+        let mut unclean = self.header;
+        unclean.attributes = (unclean.attributes.get() & !volume_attributes::UNMOUNTED).into();
+        device.write_at(HEADER_OFFSET, zerocopy::IntoBytes::as_bytes(&unclean))?;
+        device.flush()?;
+        for (offset, piece) in pieces(&self.bitmap, self.block_size) {
+            self.overlay.apply(offset..offset + piece as u64, device)?;
+        }
+        device.flush()?;
+        for offset in [len - HEADER_OFFSET, HEADER_OFFSET] {
+            device.write_at(offset, zerocopy::IntoBytes::as_bytes(&self.header))?;
+        }
+        device.flush()
+    }
+}
+
+/// The bytes of a file's extents, piece by piece.
+fn pieces(extents: &[Extent], block_size: u32) -> impl Iterator<Item = (u64, usize)> + '_ {
+    extents.iter().flat_map(move |extent| {
+        let (start, end) = (extent.start.offset(block_size), extent.end() * u64::from(block_size));
+        (start..end).step_by(PIECE).map(move |at| (at, PIECE.min((end - at) as usize)))
+    })
+}
+
+fn copy_blocks(device: &dyn BlockDevice, copy: &Copy, block_size: u32, progress: &dyn Progress) -> Result<()> {
+    let blocks =
+        |extents: &[Extent]| -> Vec<u64> { extents.iter().flat_map(|extent| u64::from(extent.start.0)..extent.end()).collect() };
+    let mut buf = vec![0; block_size as usize];
+    for (from, to) in blocks(&copy.from).into_iter().zip(blocks(&copy.to)) {
+        progress.check()?;
+        device.read_at(from * u64::from(block_size), &mut buf)?;
+        device.write_at(to * u64::from(block_size), &buf)?;
+    }
+    Ok(())
+}
+
+/// A file of the volume over all of `extents`.
+fn fork_over(extents: &[Extent], block_size: u32, clump: u32) -> ForkRaw {
+    let blocks: u32 = extents.iter().map(|extent| extent.count).sum();
+    ForkRaw {
+        logical_size: (u64::from(blocks) * u64::from(block_size)).into(),
+        clump_size: clump.into(),
+        total_blocks: blocks.into(),
+        extents: raw(extents),
+    }
+}
+
+/// A record's key and data.
+fn split(record: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u16::from_be_bytes([*record.first()?, *record.get(1)?]);
+    record.split_at_checked(2 + usize::from(length))
+}
