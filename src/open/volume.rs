@@ -115,6 +115,18 @@ impl Volume {
         }))
     }
 
+    /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this format yet, or there is nothing
+    /// to do.
+    pub fn plan_repair(&self, progress: &dyn Progress) -> Result<Option<hfsplus::Repair>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                let repair = hfsplus::Repair::plan(self.device.clone(), progress)?;
+                Ok(repair.is_needed().then_some(repair))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Where it is, in words.
     pub fn place(&self) -> String {
         match self.partition {
@@ -143,7 +155,7 @@ const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
 const HEAD: usize = 2048;
 
 /// The file systems in the partitions of a disk, or on the disk itself.
-pub(super) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec<Volume>> {
+pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec<Volume>> {
     let mut volumes = Vec::new();
     let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
     for partition in partitions.iter().filter(|partition| partition.type_id.may_hold_volume()) {

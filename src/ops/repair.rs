@@ -1,8 +1,8 @@
 //! Mending what is certain: each layer of an image from what the image itself still tells, nothing by guess.
 //!
 //! From the bottom: the lists and leftovers of a sparse bundle, the ends of sparse images, ASIF and raw images, then the
-//! partition map. Each step is durable before the next and whole by itself, so that a crash leaves an image that is
-//! repaired in part. Volumes are not touched.
+//! partition map, then HFS+ volumes. Each step is durable before the next and whole by itself, so that a crash leaves an
+//! image that is repaired in part.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,12 @@ impl Repaired {
     fn take(&mut self, layer: &'static str, found: Result<Vec<String>>) -> Result<bool> {
         match found {
             Ok(steps) => self.add(layer, steps),
-            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Conflict
+                ) =>
+            {
                 self.refused.push(error);
                 return Ok(false);
             }
@@ -96,7 +101,7 @@ fn folder(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progr
     match (layers.iter().find_map(Layer::disk), stopped) {
         (Some(disk), _) => {
             drop(layers);
-            map(&disk, how, repaired)
+            map(&disk, how, progress, repaired)
         }
         // Told among what is refused.
         (None, Some(error)) if error.kind() != Kind::Corrupt => Err(error),
@@ -158,7 +163,7 @@ fn file(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progres
             return Ok(());
         }
     };
-    map(&disk, how, repaired)
+    map(&disk, how, progress, repaired)
 }
 
 /// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition
@@ -179,11 +184,13 @@ fn raw_tail(file: &Arc<dyn BlockDevice>, how: How) -> Result<Vec<String>> {
     Ok(vec![format!("the file is extended by {} bytes to {whole}, which were behind the last partition", whole - len)])
 }
 
-fn map(disk: &Arc<dyn BlockDevice>, how: How, repaired: &mut Repaired) -> Result<()> {
+fn map(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
     let plan = match gpt::plan(&**disk) {
         Ok(plan) => plan,
         // Disks without a GPT have nothing of it to mend.
-        Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+        Err(error) if error.kind() == Kind::NotFound => return volumes(disk, how, progress, repaired),
+        // Nor has a disk that is one volume, whatever looks like the rest of a map on it.
+        Err(_) if is_one_volume(disk) => return volumes(disk, how, progress, repaired),
         Err(error) => return repaired.take("GPT", Err(error)).map(drop),
     };
     let parts = plan.parts();
@@ -195,5 +202,33 @@ fn map(disk: &Arc<dyn BlockDevice>, how: How, repaired: &mut Repaired) -> Result
         [(parts.protective_mbr, "protective MBR"), (parts.primary, "copy at the beginning"), (parts.backup, COPY_AT_THE_END)];
     repaired.add("GPT", parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part.to_owned()));
     repaired.refused.extend(plan.refused);
+    volumes(disk, how, progress, repaired)
+}
+
+fn is_one_volume(disk: &Arc<dyn BlockDevice>) -> bool {
+    matches!(partition::probe(&**disk), Ok(None)) && open::find_volumes(disk, None).is_ok_and(|found| !found.is_empty())
+}
+
+/// The volumes that can be found; where the map is to be mended first, a dry run finds fewer.
+fn volumes(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
+    let Ok(map) = partition::probe(&**disk) else { return Ok(()) };
+    let found = match open::find_volumes(disk, map.as_ref()) {
+        Ok(found) => found,
+        Err(error) if error.kind() == Kind::Io => return Err(error),
+        // A partition past the end of the disk, told above.
+        Err(_) => return Ok(()),
+    };
+    for volume in found {
+        let place = volume.place();
+        let steps = volume.plan_repair(progress).and_then(|plan| {
+            let Some(repair) = plan else { return Ok(Vec::new()) };
+            repair.is_possible()?;
+            if how == How::Apply {
+                repair.apply(progress)?;
+            }
+            Ok(repair.steps().iter().map(|step| format!("{place}: {step}")).collect())
+        });
+        repaired.take("volume", steps.map_err(|error| error.in_file(&place)))?;
+    }
     Ok(())
 }

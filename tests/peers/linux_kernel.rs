@@ -21,6 +21,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("guest", guest)
         .test("partitions", partitions)
         .test("our_volumes", our_volumes)
+        .test("repaired_volumes", repaired_volumes)
         .corpus_test("real_volume", real_volume);
 }
 
@@ -89,9 +90,49 @@ fn our_volumes() {
         assert_same(&after, &guest_listing::visible(&ours::list(&reworked)));
         assert_eq!(report.section(&format!("{name} free after")), [free(&reworked)]);
         assert!(reworked.problems().is_empty(), "{:?}", reworked.problems());
+        let findings = ours::check(&scratch.path().join(name), volume.range.clone());
+        assert!(findings.is_empty(), "{name}: {findings:?}");
         assert_eq!(after["New/file"].kind, Kind::File { len: 15, sha256: sha256(b"from the guest\n") });
         assert_eq!(after["Links/first name"].links, 3);
         assert!(!after.contains_key("Many/07"));
+    }
+}
+
+/// Volumes that lost the head of their catalog, a part of their bitmap and the first header are repaired, and the kernel
+/// finds in them all that there was.
+fn repaired_volumes() {
+    let scratch = crate::scratch();
+    let volumes = volume::all().iter().filter(|volume| !volume.mapped);
+    let mut guest = guest_listing::guest(
+        "for disk in vda vdb; do\n\
+         mount -t hfsplus /dev/$disk /mnt\n\
+         cd /mnt\n\
+         list \"$disk after\"\n\
+         echo new >\"a new file\"\n\
+         cd /\n\
+         umount /mnt\n\
+         done\n",
+    )
+    .modules(&HFSPLUS);
+    let volumes: Vec<_> = volumes.zip(["vda", "vdb"]).collect();
+    for (volume, name) in &volumes {
+        let copy = scratch.path().join(name);
+        std::fs::copy(&volume.disk, &copy).expect("copying the disk");
+        ours::damage(&copy);
+        assert!(!ours::check(&copy, volume.range.clone()).is_empty());
+        ours::repair(&copy);
+        let findings = ours::check(&copy, volume.range.clone());
+        assert!(findings.is_empty(), "{name}: {findings:?}");
+        guest = guest.disk(&copy);
+    }
+    let report = guest.boot().succeeded();
+    let mut said = report.kernel_about("hfsplus");
+    said.retain(|line| !line.ends_with("only inline data xattr are supported"));
+    assert_eq!(said, Vec::<&str>::new());
+    for (volume, name) in volumes {
+        assert_same(&guest_listing::visible(&volume.files), &guest_listing::parse(&report, &format!("{name} after")));
+        let findings = ours::check(&scratch.path().join(name), volume.range.clone());
+        assert!(findings.is_empty(), "{name}: {findings:?}");
     }
 }
 

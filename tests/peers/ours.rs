@@ -5,8 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Slice};
-use bandsaw::fs::hfsplus::HfsPlus;
+use bandsaw::fs::hfsplus::{self, HfsPlus};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
+use bandsaw::open::OpenOptions;
+use bandsaw::ops::repair::{How, repair as repair_image};
+use bandsaw::problem::{Problem, Severity};
+use bandsaw::progress::Silent;
 use bandsaw::store::Open;
 
 use crate::disk;
@@ -17,6 +21,32 @@ pub(crate) fn open(disk: &Path, range: Range<u64>) -> HfsPlus {
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Read));
     let volume = Slice::new(disk, range).expect("the volume is on the disk");
     HfsPlus::open(Arc::new(volume)).expect("opening the volume")
+}
+
+/// What a check finds wrong in the volume in a part of a raw disk.
+pub(crate) fn check(disk: &Path, range: Range<u64>) -> Vec<Problem> {
+    let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Read));
+    let volume = Slice::new(disk, range).expect("the volume is on the disk");
+    let mut found = hfsplus::check(Arc::new(volume), &Silent).expect("reading the volume");
+    found.retain(|problem| problem.severity > Severity::Note);
+    found
+}
+
+/// Destroys the first header, the head of the catalog and a part of the bitmap of the volume that a disk is.
+pub(crate) fn damage(disk: &Path) {
+    let disk = disk::open(disk, Open::Write);
+    let number = |at: u64| u64::from(u32::from_be_bytes(disk.read_array(at).expect("reading the header")));
+    let (block_size, catalog, bitmap) = (number(1024 + 40), number(1024 + 272 + 16), number(1024 + 112 + 16));
+    disk.write_at(catalog * block_size, &[0xA5; 600]).expect("writing to the catalog");
+    disk.write_at(bitmap * block_size + 3, &[0x0F; 40]).expect("writing to the bitmap");
+    disk.write_at(1024, &[0; 512]).expect("writing to the header");
+    disk.flush().expect("flushing");
+}
+
+/// Repairs the image.
+pub(crate) fn repair(disk: &Path) {
+    let repaired = repair_image(disk, &OpenOptions::default(), How::Apply, &Silent).expect("repairing");
+    assert!(repaired.refused.is_empty() && !repaired.steps.is_empty(), "{repaired:?}");
 }
 
 /// All of a volume, without Finder information.

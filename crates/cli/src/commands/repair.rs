@@ -18,12 +18,13 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::text::counted;
 
-/// Repair what is certain: partition map, lists of a bundle, leftovers
+/// Repair what is certain: lists of a bundle, leftovers, partition map, HFS+ volumes
 ///
 /// What the image itself still tells is put right: a GPT from its other copy, also on a disk that has grown or has lost its
 /// last sectors; the protective MBR; Info.plist of a sparse bundle from Info.bckup, and back; bands, and ends of files, that
-/// are no part of the disk. What nothing tells for certain is left and said. Each step is durable before the next, so that
-/// an interrupted repair can be run again. Volumes are not touched.
+/// are no part of the disk. An HFS+ volume that is not in order gets new trees, made of all records that the old ones still
+/// hold; what has lost its folder is put into lost+found, and nothing is written unless the result is in order. What nothing
+/// tells for certain is left and said. Each step is durable before the next, so that an interrupted repair can be run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

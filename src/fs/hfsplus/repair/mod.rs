@@ -72,11 +72,19 @@ impl Repair {
             let message = "changes wait in the journal; open the volume for writing first, which makes them";
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
-        let mut steps = Steps::default();
-        let work = put_together(&device, &header, &mut steps, progress)?;
+        let work = headers_alone(&device, &header)?;
         repair.left = check(work.overlay.clone(), progress)?;
-        repair.steps = steps.lines();
-        repair.work = Some(work);
+        if repair.left.iter().any(is_wrong) {
+            let mut steps = Steps::default();
+            let work = put_together(&device, &header, &mut steps, progress)?;
+            repair.left = check(work.overlay.clone(), progress)?;
+            repair.steps = steps.lines();
+            repair.steps.push("write new trees, bitmap and headers".to_owned());
+            repair.work = Some(work);
+        } else {
+            repair.steps.push("write both headers anew and mark the volume clean".to_owned());
+            repair.work = Some(work);
+        }
         Ok(repair)
     }
 
@@ -100,19 +108,36 @@ impl Repair {
         self.work.is_some()
     }
 
+    /// [`Kind::Corrupt`] if the result would not check clean, so that [`apply`](Self::apply) will refuse.
+    pub fn is_possible(&self) -> Result<()> {
+        match self.left.iter().find(|problem| is_wrong(problem)) {
+            None => Ok(()),
+            Some(problem) => {
+                let message = format!("is not written, because it would leave damage: {}", problem.error);
+                Err(Error::new(Kind::Corrupt, LAYER, message))
+            }
+        }
+    }
+
     /// Writes the repair, durable when this returns. Refused with [`Kind::Corrupt`] if the result would not check clean.
     pub fn apply(&self, progress: &dyn Progress) -> Result<()> {
-        let Some(work) = &self.work else { return Ok(()) };
-        if let Some(problem) = self.left.iter().find(|problem| is_wrong(problem)) {
-            let message = format!("is not written, because it would leave damage: {}", problem.error);
-            return Err(Error::new(Kind::Corrupt, LAYER, message));
-        }
-        work.write(&*self.device, progress)
+        self.is_possible()?;
+        self.work.as_ref().map_or(Ok(()), |work| work.write(&*self.device, progress))
     }
 }
 
 fn is_wrong(problem: &Problem) -> bool {
     problem.severity >= Severity::Warning
+}
+
+/// The volume with both headers as the sound one of them says, marked clean: enough where nothing else is wrong.
+fn headers_alone(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Work> {
+    let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
+    let mut raw = header.raw;
+    rewrite::mark_clean(&mut raw);
+    rewrite::write_headers(&*overlay, &raw)?;
+    let bitmap = in_place(&raw.allocation_file, header);
+    Ok(Work { overlay, copies: Vec::new(), block_size: header.block_size, bitmap, header: raw })
 }
 
 /// Puts the repaired volume together in memory.

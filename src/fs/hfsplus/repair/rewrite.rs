@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use zerocopy::IntoBytes;
+
 use super::forks::{Copy, Taken, raw};
 use super::steps::Steps;
 use super::{LAYER, Work};
@@ -46,6 +48,21 @@ pub(super) fn take_headers(taken: &mut Taken, header: &VolumeHeader) {
     taken.insert(Extent { start: AllocBlock(total - last), count: last });
 }
 
+/// Marks a volume as left in order.
+pub(super) fn mark_clean(raw: &mut VolumeHeaderRaw) {
+    let attributes = raw.attributes.get() & !(volume_attributes::INCONSISTENT | volume_attributes::BOOT_INCONSISTENT);
+    raw.attributes = (attributes | volume_attributes::UNMOUNTED).into();
+    raw.last_mounted_version = *b"bsaw";
+    raw.write_count = raw.write_count.get().wrapping_add(1).into();
+}
+
+/// Writes both headers.
+pub(super) fn write_headers(device: &dyn BlockDevice, raw: &VolumeHeaderRaw) -> Result<()> {
+    let len = device.info().len;
+    // The alternate first: the first is what is looked at.
+    [len - HEADER_OFFSET, HEADER_OFFSET].into_iter().try_for_each(|offset| device.write_at(offset, raw.as_bytes()))
+}
+
 /// The volume being put together.
 pub(super) struct Rewrite<'a> {
     pub(super) overlay: Arc<Overlay>,
@@ -85,21 +102,15 @@ impl Rewrite<'_> {
             *place = fork;
         }
         let free = self.write_bitmap(&bitmap)?;
-        let attributes = raw.attributes.get() & !(volume_attributes::INCONSISTENT | volume_attributes::BOOT_INCONSISTENT);
-        raw.attributes = (attributes | volume_attributes::UNMOUNTED).into();
-        raw.last_mounted_version = *b"bsaw";
         raw.file_count = u32::try_from(counts.files).unwrap_or(u32::MAX).into();
         raw.folder_count = u32::try_from(counts.folders).unwrap_or(u32::MAX).into();
         raw.next_catalog_id = counts.next_id.into();
         raw.free_blocks = free.into();
-        raw.write_count = raw.write_count.get().wrapping_add(1).into();
         if raw.next_allocation.get() >= self.header.total_blocks {
             raw.next_allocation = 0.into();
         }
-        let len = self.overlay.info().len;
-        for offset in [HEADER_OFFSET, len - HEADER_OFFSET] {
-            self.overlay.write_at(offset, zerocopy::IntoBytes::as_bytes(&raw))?;
-        }
+        mark_clean(&mut raw);
+        write_headers(&*self.overlay, &raw)?;
         Ok(Work { overlay: self.overlay, copies, block_size: self.header.block_size, bitmap, header: raw })
     }
 
@@ -237,15 +248,13 @@ impl Work {
         progress.check()?;
         let mut unclean = self.header;
         unclean.attributes = (unclean.attributes.get() & !volume_attributes::UNMOUNTED).into();
-        device.write_at(HEADER_OFFSET, zerocopy::IntoBytes::as_bytes(&unclean))?;
+        device.write_at(HEADER_OFFSET, unclean.as_bytes())?;
         device.flush()?;
         for (offset, piece) in pieces(&self.bitmap, self.block_size) {
             self.overlay.apply(offset..offset + piece as u64, device)?;
         }
         device.flush()?;
-        for offset in [len - HEADER_OFFSET, HEADER_OFFSET] {
-            device.write_at(offset, zerocopy::IntoBytes::as_bytes(&self.header))?;
-        }
+        write_headers(device, &self.header)?;
         device.flush()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use super::rewrite::TreeSpec;
-use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind};
 use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
 use crate::fs::hfsplus::extents::{ForkDevice, Owner, Space};
@@ -153,20 +153,27 @@ fn sane_header(file: &ForkDevice, kind: TreeKind) -> Result<Option<TreeHeaderRaw
     Ok(sane.then_some(header))
 }
 
-/// The size with which most of the first nodes are nodes.
+/// The smallest size with which nearly as many of the first nodes are nodes as with any. With one that is too large, the
+/// second of two nodes of like records can be taken for the tail of the first.
 fn likely_node_size(file: &ForkDevice, default: u16) -> Result<u16> {
-    const LOOKED_AT: u64 = 64;
-    let mut best = (0, default);
+    const LOOKED_AT: u64 = 256 << 10;
+    let mut shares = Vec::new();
     for size in (9..=15).map(|shift| 1_u16 << shift) {
-        let mut nodes = 0;
-        for number in 1..(file.len() / u64::from(size)).min(LOOKED_AT) {
+        let (mut looked_at, mut nodes) = (0_u32, 0_u32);
+        for number in 1..(file.len().min(LOOKED_AT) / u64::from(size)) {
             let bytes = file.read_vec(number * u64::from(size), size.into())?;
-            let parsed = Node::parse(number as u32, bytes.into());
-            nodes += u32::from(parsed.is_ok_and(|node| node.records > 0)) * u32::from(size);
+            if is_zero(&bytes) {
+                continue;
+            }
+            looked_at += 1;
+            let sound = |node: Node| node.records > 0 && (node.kind == node_kind::LEAF) == (node.height == 1);
+            nodes += u32::from(Node::parse(number as u32, bytes.into()).is_ok_and(sound));
         }
-        best = best.max((nodes, size));
+        shares.push((size, (nodes * 100).checked_div(looked_at).unwrap_or(0)));
     }
-    Ok(best.1)
+    let best = shares.iter().map(|&(_, share)| share).max().unwrap_or(0);
+    let likely = shares.into_iter().find(|&(_, share)| share > 0 && share + 20 >= best);
+    Ok(likely.map_or(default, |(size, _)| size))
 }
 
 /// The volume's bytes as an open space.
