@@ -44,7 +44,6 @@ pub use examine::{Examination, Judged, Verdict, examine};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
 pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED};
-pub use unlock::{Keys, PASSPHRASE_NEEDED};
 pub(crate) use volume::find as find_volumes;
 pub use volume::{Volume, VolumeFormat};
 

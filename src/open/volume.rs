@@ -127,6 +127,16 @@ impl Volume {
         }
     }
 
+    /// Makes the changes that wait in the volume's journal, as opening it for writing does.
+    pub fn settle_journal(&self) -> Result<()> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                HfsPlusMut::open(self.device.clone(), WriteOptions::default())?.unmount()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where it is, in words.
     pub fn place(&self) -> String {
         match self.partition {

@@ -70,7 +70,7 @@ pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn P
     let mut repaired = Repaired::default();
     let done = if !options.shadows.is_empty() {
         // What lies below the topmost layer is not to be changed, nor is it what is wrong with the disk.
-        open::open_disk(path, &options, &mut Vec::new()).and_then(|found| map(&found.disk, how, &mut repaired))
+        open::open_disk(path, &options, &mut Vec::new()).and_then(|found| map(&found.disk, how, progress, &mut repaired))
     } else if open::look_at(path)?.is_dir() {
         folder(path, &options, how, progress, &mut repaired)
     } else {
@@ -220,7 +220,16 @@ fn volumes(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repai
     };
     for volume in found {
         let place = volume.place();
-        let steps = volume.plan_repair(progress).and_then(|plan| {
+        let mut settled = None;
+        let plan = match volume.plan_repair(progress) {
+            Err(error) if error.kind() == Kind::Conflict && how == How::Apply => volume.settle_journal().and_then(|()| {
+                settled = Some(format!("{place}: make the changes that waited in the journal"));
+                volume.plan_repair(progress)
+            }),
+            plan => plan,
+        };
+        repaired.add("volume", settled);
+        let steps = plan.and_then(|plan| {
             let Some(repair) = plan else { return Ok(Vec::new()) };
             repair.is_possible()?;
             if how == How::Apply {
