@@ -9,6 +9,7 @@ use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
+use bandsaw::crypt::{Device, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{How, Repaired, repair};
@@ -173,6 +174,30 @@ fn ends_of_asif() {
         assert!(problems.worst().is_none(), "{problems:?}");
         assert_eq!((image.info().len, image.read_array::<4>(100).unwrap()), (4 << 20, *b"kept"));
     }
+}
+
+/// A map is mended through the encryption around it, and without the passphrase nothing is touched.
+#[test]
+fn encrypted_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.dmg");
+    let passphrase = Secret::new(b"key".to_vec());
+    let protection = Protection { key_bits: 128, block: 512, iterations: LEAST_ITERATIONS, passphrase: passphrase.clone() };
+    let made = Arc::new(Memory::zeros(0));
+    let device = Device::create(made.clone(), &protection).unwrap();
+    device.set_len(1000 * 512, Leave::Zeros).unwrap();
+    gpt::create_single(&device, 512, APPLE_HFS, Guids::derived("x")).unwrap();
+    device.flush().unwrap();
+    let whole = made.to_vec();
+    device.write_at(512, &[9; 512]).unwrap();
+    device.flush().unwrap();
+    fs::write(&path, made.to_vec()).unwrap();
+    assert_eq!(run(&path, How::Apply).unwrap_err().kind(), Kind::WrongKey);
+    assert!(fs::read(&path).unwrap() == made.to_vec());
+    let options = OpenOptions { keys: Some(&passphrase), ..OpenOptions::default() };
+    let done = repair(&path, &options, How::Apply, &Silent).unwrap();
+    assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
+    assert!(fs::read(&path).unwrap() == whole);
 }
 
 fn run(path: &Path, how: How) -> Result<Repaired> {
