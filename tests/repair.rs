@@ -200,6 +200,24 @@ fn encrypted_images() {
     assert!(fs::read(&path).unwrap() == whole);
 }
 
+/// What lies below a shadow is never written.
+#[test]
+fn an_image_below_a_shadow_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, shadow) = (folder.path().join("x.img"), [folder.path().join("x.shadow")]);
+    let disk = Memory::zeros(1000 * 512);
+    gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
+    disk.write_at(512, &[9; 512]).unwrap();
+    fs::write(&path, disk.to_vec()).unwrap();
+    let options = OpenOptions { shadows: &shadow, ..OpenOptions::default() };
+    for how in [How::DryRun, How::Apply] {
+        assert_eq!(repair(&path, &options, how, &Silent).unwrap_err().kind(), Kind::Invalid);
+    }
+    assert!(fs::read(&path).unwrap() == disk.to_vec() && !shadow[0].exists());
+    let found = open::examine(&path, &options, &Silent).unwrap();
+    assert!(matches!(found.layers[0].verdict, Verdict::Unknown(_)) && found.problems.worst() == Some(Severity::Damage));
+}
+
 fn run(path: &Path, how: How) -> Result<Repaired> {
     repair(path, &OpenOptions::default(), how, &Silent)
 }
