@@ -182,7 +182,13 @@ fn encrypted_images() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.dmg");
     let passphrase = Secret::new(b"key".to_vec());
-    let protection = Protection { key_bits: 128, block: 512, iterations: LEAST_ITERATIONS, passphrase: passphrase.clone() };
+    let protection = Protection {
+        key_bits: 128,
+        block: 512,
+        iterations: LEAST_ITERATIONS,
+        passphrase: Some(passphrase.clone()),
+        certificates: Vec::new(),
+    };
     let made = Arc::new(Memory::zeros(0));
     let device = Device::create(made.clone(), &protection).unwrap();
     device.set_len(1000 * 512, Leave::Zeros).unwrap();
