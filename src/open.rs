@@ -145,6 +145,11 @@ pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) 
     (layers, stopped)
 }
 
+/// The plain bytes of an open image file: its own, or what its encryption hides.
+pub(crate) fn plain(file: Arc<LocalFile>, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+    unlock::unlock(file, options, &mut Vec::new())
+}
+
 /// What is known of an image besides its layers.
 pub(crate) struct Found {
     format: Format,

@@ -9,6 +9,7 @@ pub mod export;
 mod folders;
 pub mod import;
 pub mod repair;
+pub mod resources;
 pub mod segment;
 pub mod stack;
 mod tar;

@@ -5,7 +5,8 @@
 use std::io::Write;
 
 use crate::codec::Codec;
-use crate::container::udif::{Resource, image_list};
+use crate::container::udif::{Resource, image_list, read_list};
+use crate::device::Memory;
 
 const SECTOR: usize = 512;
 /// Sectors of a chunk.
@@ -44,6 +45,43 @@ pub fn signed(image: &[u8]) -> Vec<u8> {
     let mut trailer = image[at..].to_vec();
     trailer[0x128..0x138].copy_from_slice(&[(at as u64).to_be_bytes(), (blob.len() as u64).to_be_bytes()].concat());
     [&image[..at], &blob, &trailer].concat()
+}
+
+/// The same image with its block tables in a binary resource fork, where they were at first, and a `vers` that no list has.
+/// With `both` the list stays, as it did in between.
+pub fn with_fork(image: &[u8], both: bool) -> Vec<u8> {
+    let (list, _) = read_list(&Memory::read_only(image)).expect("the image is good");
+    let tables = list.into_iter().filter(|resource| resource.kind == "blkx").map(|table| table.data).collect();
+    let fork = fork(&[("blkx", tables), ("vers", vec![b"1.0".to_vec()])]);
+    let mut trailer = image[image.len() - 512..].to_vec();
+    let number = |at: usize| u64::from_be_bytes(trailer[at..at + 8].try_into().expect("eight bytes"));
+    let at = if both { number(0xd8) + number(0xe0) } else { number(0xd8) };
+    trailer[0x28..0x38].copy_from_slice(&[at.to_be_bytes(), (fork.len() as u64).to_be_bytes()].concat());
+    if !both {
+        trailer[0xd8..0xe8].fill(0);
+    }
+    [&image[..at as usize], &fork, &trailer].concat()
+}
+
+/// A resource fork: a header of 256 bytes, data with their lengths, a map of kinds, references and names. The first of each
+/// kind has number 1, and all are called café in Mac Roman.
+fn fork(kinds: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
+    let (mut data, mut types, mut references) = (Vec::new(), Vec::new(), Vec::new());
+    types.extend((kinds.len() as u16 - 1).to_be_bytes());
+    for (kind, resources) in kinds {
+        types.extend(kind.as_bytes());
+        types.extend((resources.len() as u16 - 1).to_be_bytes());
+        types.extend(((2 + 8 * kinds.len() + references.len()) as u16).to_be_bytes());
+        for (number, bytes) in (1u16..).zip(resources) {
+            references.extend([&number.to_be_bytes()[..], &[0, 0], &(data.len() as u32).to_be_bytes(), &[0; 4]].concat());
+            data.extend((bytes.len() as u32).to_be_bytes());
+            data.extend(bytes);
+        }
+    }
+    let names = 28 + types.len() + references.len();
+    let map = [&[0; 24][..], &[0, 28], &(names as u16).to_be_bytes(), &types, &references, b"\x04caf\x8e"].concat();
+    let header = words([256, 256 + data.len() as u32, data.len() as u32, map.len() as u32]);
+    [header, vec![0; 240], data, map].concat()
 }
 
 fn resource(kind: &str, id: &str, name: &str, data: Vec<u8>) -> Resource {
@@ -142,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::container::udif::Udif;
-    use crate::device::{BlockDeviceExt, Memory};
+    use crate::device::BlockDeviceExt;
     use crate::progress::Silent;
 
     #[test]

@@ -14,6 +14,8 @@ type Slot = Arc<Mutex<Option<Arc<[u8]>>>>;
 pub(super) struct Cache {
     most: usize,
     inner: Mutex<Inner>,
+    /// Held while a chunk is decoded that is longer than any image of macOS has: there may be one for each of many cores.
+    one_by_one: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +34,7 @@ struct Entry {
 
 impl Cache {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, inner: Mutex::default() }
+        Self { most, inner: Mutex::default(), one_by_one: Mutex::default() }
     }
 
     /// The bytes of a chunk, decoded by `decode` unless somebody has done so or is doing so now.
@@ -54,6 +56,18 @@ impl Cache {
     pub(super) fn peek(&self, index: ChunkIndex) -> Option<Arc<[u8]>> {
         let slot = self.inner().slots.get(&index)?.slot.clone();
         slot.try_lock().ok()?.clone()
+    }
+
+    /// The turn to decode a chunk whose bytes alone are more than may be kept.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what is decoded, before something that needs the room.
+    pub(super) fn forget(&self) {
+        let mut inner = self.inner();
+        inner.slots.retain(|_, entry| entry.bytes == 0);
+        inner.bytes = 0;
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -117,6 +131,10 @@ mod tests {
         assert!(cache.peek(ChunkIndex(2)).is_none(), "the one unused for longest went");
         assert!(cache.peek(ChunkIndex(1)).is_some() && cache.peek(ChunkIndex(3)).is_some());
         assert_eq!(decodes.load(Ordering::SeqCst), 3);
+        cache.forget();
+        assert!(cache.peek(ChunkIndex(1)).is_none());
+        read(1);
+        assert_eq!((decodes.load(Ordering::SeqCst), cache.inner().bytes), (4, 400));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork that holds the tables.
 //! * [`chunks`]: which chunk holds which bytes of the disk. [`cache`]: chunks lately decoded.
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
-//! * [`list`]: resources written as a property list, [`roman`] the text in them. [`verify`]: the stored sums.
+//! * [`list`]: resources written as a property list, [`roman`] the text in them; [`edit`]: other resources in a finished image,
+//!   [`licence`] those that make a licence. [`verify`]: the stored sums.
 //! * [`check`](mod@check): all that is wrong with the structure.
 //! * [`encode`](mod@encode): a new image of any disk.
 //!
@@ -13,8 +14,10 @@
 mod cache;
 mod check;
 mod chunks;
+mod edit;
 mod encode;
 mod layout;
+mod licence;
 mod list;
 mod parts;
 mod resources;
@@ -23,8 +26,8 @@ mod set;
 mod verify;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use rayon::prelude::*;
 
@@ -38,8 +41,10 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, ExtentKind, Inf
 use crate::{Error, Kind, Result};
 
 pub use check::check;
+pub use edit::{read_list, write_list};
 pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};
 pub use layout::{Checksum, Segment};
+pub use licence::{LICENCE_KINDS, licence};
 pub use list::{bare_list, image_list};
 pub use parts::{Cut, MOST_WRITTEN_PARTS, Parts};
 pub use resources::{Resource, from_list};
@@ -49,6 +54,8 @@ pub use verify::Verdict;
 const LAYER: &str = "udif";
 /// Decoded chunks that are kept: those that a few sequential readers are in, and what is decoded ahead of them.
 const CACHE: usize = 32 << 20;
+/// Longer compressed chunks are decoded one at a time, and never ahead; those of macOS have 1 MiB at most.
+const LONG_CHUNK: u64 = 4 << 20;
 /// A request of at least this much is decoded straight into the caller's buffer, on all cores.
 const WHOLE: usize = 1 << 20;
 
@@ -230,7 +237,8 @@ impl Udif {
         }
         for ahead in 1..=rayon::current_num_threads() as u32 {
             let index = ChunkIndex(index.0.saturating_add(ahead));
-            let packed = self.inner.chunks.get(index).is_some_and(|chunk| matches!(chunk.kind, RunKind::Packed(_)));
+            let is_short = |chunk: &Chunk| matches!(chunk.kind, RunKind::Packed(_)) && chunk.len <= LONG_CHUNK;
+            let packed = self.inner.chunks.get(index).is_some_and(is_short);
             if packed && self.inner.cache.peek(index).is_none() {
                 let inner = self.inner.clone();
                 rayon::spawn(move || {
@@ -265,10 +273,19 @@ impl Inner {
     /// A compressed chunk's plain bytes, through the cache.
     fn decoded(&self, index: ChunkIndex, chunk: &Chunk) -> Result<Arc<[u8]>> {
         self.cache.get(index, || {
+            let turn = self.turn(chunk);
+            if turn.is_some() {
+                self.cache.forget();
+            }
             let mut plain = vec![0; chunk.len as usize];
             self.decode(chunk, &mut plain)?;
             Ok(plain.into())
         })
+    }
+
+    /// Taken before room is made for a chunk, and held until it is decoded.
+    fn turn(&self, chunk: &Chunk) -> Option<MutexGuard<'_, ()>> {
+        (chunk.len > LONG_CHUNK).then(|| self.cache.turn())
     }
 
     /// Fills `out`, as long as the chunk, with its plain bytes.
@@ -277,7 +294,9 @@ impl Inner {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
             RunKind::Raw => self.fork.read_at(chunk.offset, out)?,
             RunKind::Packed(codec) => {
-                let packed = self.fork.read_vec(chunk.offset, chunk.stored as usize)?;
+                // No stream is much longer than what comes out of it, whatever the table says.
+                let most = chunk.len + chunk.len / 8 + (64 << 10);
+                let packed = self.fork.read_vec(chunk.offset, chunk.stored.min(most) as usize)?;
                 codec.decode(&packed, out).map_err(|error| {
                     let message = format!("the chunk of byte {} of the disk does not decode", chunk.start);
                     let (file, at) = self.fork.place(chunk.offset);
@@ -313,7 +332,10 @@ impl BlockDevice for Udif {
                 Some((index, chunk)) => self.read_part(index, chunk, run.start, out)?,
             }
         }
-        parts.into_par_iter().try_for_each(|(chunk, out)| self.inner.decode(chunk, out))
+        parts.into_par_iter().try_for_each(|(chunk, out)| {
+            let _turn = self.inner.turn(chunk);
+            self.inner.decode(chunk, out)
+        })
     }
 
     fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
@@ -384,7 +406,27 @@ fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<Resource>> 
     }
     let bytes = file.read_vec(place.start, length as usize)?;
     let found = if xml { resources::from_plist(&bytes) } else { resources::from_fork(&bytes) };
-    found.map_err(|error| Error::corrupt(LAYER, place.start, "the resources cannot be read").caused_by(error))
+    let mut found = found.map_err(|error| Error::corrupt(LAYER, place.start, "the resources cannot be read").caused_by(error))?;
+    if xml && !koly.resource_fork.is_empty() {
+        add_from_fork(&mut found, file, koly);
+    }
+    Ok(found)
+}
+
+/// Older images have a list and a fork of the same resources. What only the fork holds is not lost; a fork that cannot be
+/// read is no reason to refuse the list.
+fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &Koly) {
+    let length = koly.resource_fork.end - koly.resource_fork.start;
+    if length > resources::MOST_BYTES {
+        return;
+    }
+    let bytes = file.read_vec(koly.resource_fork.start, length as usize);
+    for resource in bytes.and_then(|bytes| resources::from_fork(&bytes)).unwrap_or_default() {
+        let known = resources.iter().any(|other| other.kind == resource.kind && other.id == resource.id);
+        if !known && resource.kind != "blkx" {
+            resources.push(resource);
+        }
+    }
 }
 
 fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Table>> {

@@ -12,8 +12,9 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";
 
-/// A property list this large would describe terabytes chunk by chunk; a larger one is not read.
-pub(super) const MOST_BYTES: u64 = 64 << 20;
+/// A property list this large describes half a terabyte chunk by chunk; a larger one is not read, as the list, its text, its
+/// bytes and what they say stand in memory side by side.
+pub(super) const MOST_BYTES: u64 = 32 << 20;
 /// Every block table is one dictionary of five entries, and no image has this many areas.
 const MOST_EVENTS: usize = 1 << 20;
 

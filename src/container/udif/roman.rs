@@ -10,7 +10,6 @@ pub(super) fn decode(bytes: &[u8]) -> String {
 }
 
 /// The bytes that are `text`; `None` where a character is none of Mac Roman's.
-#[cfg(test)]
 pub(super) fn encode(text: &str) -> Option<Vec<u8>> {
     let byte = |c: char| match u8::try_from(c) {
         Ok(byte) if byte.is_ascii() => Some(byte),

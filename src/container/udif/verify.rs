@@ -135,6 +135,7 @@ impl Inner {
                 sum.update(&self.fork.read_vec(chunk.offset + at, PIECE.min((len - at) as usize))?);
             }
         } else {
+            let _turn = self.turn(chunk);
             let mut plain = vec![0; chunk.len as usize];
             self.decode(chunk, &mut plain)?;
             sum.update(&plain);

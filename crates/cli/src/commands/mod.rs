@@ -17,6 +17,7 @@ mod ls;
 mod man;
 mod passwd;
 mod repair;
+mod resources;
 mod segment;
 mod stack;
 mod tree;
@@ -46,6 +47,7 @@ pub(crate) enum Command {
     Convert(convert::Convert),
     Segment(segment::Segment),
     Join(join::Join),
+    Resources(resources::Resources),
     Verify(verify::Verify),
     Checksum(checksum::Checksum),
     Check(check::Check),
@@ -79,6 +81,7 @@ impl Command {
             Self::Convert(verb) => verb.run(output),
             Self::Segment(verb) => verb.run(output),
             Self::Join(verb) => verb.run(output),
+            Self::Resources(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
             Self::Check(verb) => verb.run(output),

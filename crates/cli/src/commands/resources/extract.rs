@@ -1,0 +1,86 @@
+//! `bandsaw resources extract`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use bandsaw::container::udif::{Resource, bare_list};
+use bandsaw::ops::resources::{OWN, Selector};
+use bandsaw::{Error, Kind};
+use clap::Args;
+
+use super::From;
+use crate::failure::{Failure, Outcome};
+use crate::new_file::NewFile;
+use crate::output::Output;
+
+/// Write resources to a file or to standard output
+///
+/// As a list in XML, the one that hdiutil udifderez -xml prints and udifrez -xml takes; without a choice all but the block
+/// tables (blkx) and the list of partitions (plst), which belong to their image. With --raw the bytes of one resource.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw resources extract App.dmg > licence.xml
+  bandsaw resources extract App.dmg LPic STR# TEXT -o licence.xml
+  bandsaw resources extract App.dmg TEXT:5000 --raw -o licence.txt
+  bandsaw resources extract App.dmg --all -o everything.xml")]
+pub(crate) struct Extract {
+    #[command(flatten)]
+    from: From,
+    /// Which: kinds, or numbers of them as in TEXT:5000
+    #[arg(value_name = "KIND[:ID]")]
+    which: Vec<Selector>,
+    /// All of them, block tables too
+    #[arg(long, conflicts_with_all = ["which", "raw"])]
+    all: bool,
+    /// The bytes of the one resource that is chosen
+    #[arg(long, requires = "which")]
+    raw: bool,
+    /// Write to this file
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace a file that exists
+    #[arg(long, visible_alias = "ov")]
+    overwrite: bool,
+}
+
+impl Extract {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        output.refuse_json("resources extract")?;
+        let mut resources = self.from.read(output)?;
+        if let Some(missing) = self.which.iter().find(|which| !resources.iter().any(|resource| which.selects(resource))) {
+            let id = missing.id.as_ref().map_or_else(String::new, |id| format!(":{id}"));
+            return Err(Error::not_found("resource", format!("{}{id}", missing.kind)).into());
+        }
+        resources.retain(|resource| match self.which.as_slice() {
+            [] => self.all || !OWN.contains(&resource.kind.as_str()),
+            which => which.iter().any(|which| which.selects(resource)),
+        });
+        let bytes = if self.raw { raw(resources)? } else { bare_list(&resources)? };
+        match self.output {
+            Some(path) => {
+                let mut file = NewFile::create(&path, self.overwrite)?;
+                file.write_all(&bytes).map_err(|error| Error::io("target", "cannot be written", error).in_file(&path))?;
+                file.finish()?;
+            }
+            None => {
+                let mut out = output.stdout();
+                out.write_all(&bytes)?;
+                out.flush()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn raw(resources: Vec<Resource>) -> Outcome<Vec<u8>> {
+    let count = resources.len();
+    match resources.into_iter().next() {
+        Some(resource) if count == 1 => Ok(resource.data),
+        _ => {
+            let error =
+                Error::new(Kind::Invalid, "--raw", format!("the bytes of one resource are written, and {count} are chosen"));
+            Err(Failure::from(error).hint("name one by its number, as in TEXT:5000"))
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `bandsaw resources list`.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Facts, From};
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::text::Table;
+
+/// List the resources of an image
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw resources list App.dmg
+  bandsaw resources list --all --json App.dmg")]
+pub(crate) struct List {
+    #[command(flatten)]
+    from: From,
+    /// The block tables (blkx) too
+    #[arg(long)]
+    all: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Listed {
+    schema: u32,
+    resources: Vec<Facts>,
+}
+
+impl List {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        let resources = self.from.read(output)?;
+        let shown = resources.iter().filter(|resource| self.all || resource.kind != "blkx");
+        let listed = Listed { schema: 1, resources: shown.map(Facts::new).collect() };
+        output.facts(&listed, |out| write(&listed.resources, output, out))
+    }
+}
+
+/// A line for each: kind, number, size, name.
+pub(super) fn write(resources: &[Facts], output: &Output, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new([false, true, true, false]);
+    for resource in resources {
+        let name = output.name(&resource.name);
+        table.row([output.name(&resource.kind), resource.id.clone(), resource.size.to_string(), name]);
+    }
+    write!(out, "{}", table.lines(""))
+}

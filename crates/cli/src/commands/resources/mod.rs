@@ -1,0 +1,144 @@
+//! `bandsaw resources`: what was put into a compressed image beside its disk.
+
+mod add;
+mod extract;
+mod list;
+mod remove;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::container::udif::Resource;
+use bandsaw::device::Access;
+use bandsaw::ops::resources::{EditOptions, edit};
+use bandsaw::{Error, Kind, Result, open};
+use clap::{Args, Subcommand, ValueHint};
+use serde::Serialize;
+
+use super::segment::Rewriting;
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::{self, Opening};
+
+/// Show and change what is in a compressed image beside its disk, such as a licence
+///
+/// UDIF images (UDRO, UDZO and so on) hold resources as classic Mac OS had them, each with a kind of four characters and a
+/// number. LPic, STR#, TEXT or RTF, and styl make the licence that macOS shows before it opens an image; blkx are the block
+/// tables, which are never changed. Old images with a binary resource fork are read too, and written with a list in XML.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw resources list App.dmg
+  bandsaw resources add App.dmg --license LICENSE.txt
+  bandsaw resources extract App.dmg -o licence.xml     as hdiutil udifderez -xml
+  bandsaw resources add New.dmg --xml licence.xml      as hdiutil udifrez -xml
+  bandsaw resources remove App.dmg --license")]
+pub(crate) struct Resources {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    List(list::List),
+    Extract(extract::Extract),
+    Add(add::Add),
+    Remove(remove::Remove),
+}
+
+impl Resources {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        match self.verb {
+            Verb::List(verb) => verb.run(output),
+            Verb::Extract(verb) => verb.run(output),
+            Verb::Add(verb) => verb.run(output),
+            Verb::Remove(verb) => verb.run(output),
+        }
+    }
+}
+
+/// The image, and how it is opened.
+#[derive(Debug, Args)]
+struct From {
+    /// The image, of one in several files the first
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    image: OsString,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl From {
+    /// The resources of the image.
+    fn read(&self, output: &Output) -> Outcome<Vec<Resource>> {
+        let path = source::image(&self.image)?;
+        let image = self.opening.read(&path, output)?;
+        let udif = image.udif().ok_or_else(|| {
+            let message = format!("is a {}, which holds nothing beside its disk", image.format().description());
+            Error::unsupported("image", message).in_file(&path)
+        })?;
+        Ok(udif.resources().to_vec())
+    }
+}
+
+/// Where a changed image goes.
+#[derive(Debug, Args)]
+struct To {
+    /// Write the changed image here and leave the old one as it is
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    rewriting: Rewriting,
+}
+
+/// What `--json` prints of a change.
+#[derive(Serialize)]
+struct Changed {
+    schema: u32,
+    image: String,
+    resources: Vec<Facts>,
+}
+
+/// A resource for programs.
+#[derive(Serialize)]
+struct Facts {
+    kind: String,
+    id: String,
+    name: String,
+    attributes: String,
+    size: u64,
+}
+
+impl Facts {
+    fn new(resource: &Resource) -> Self {
+        let Resource { kind, id, name, attributes, data, .. } = resource.clone();
+        Self { kind, id, name, attributes, size: data.len() as u64 }
+    }
+}
+
+/// Changes the resources of an image, and tells what it has then.
+fn change(from: &From, to: &To, output: &Output, change: impl FnOnce(&mut Vec<Resource>) -> Result<()>) -> Outcome {
+    let path = source::image(&from.image)?;
+    let Rewriting { overwrite, remove_signature } = to.rewriting;
+    let options = EditOptions { target: to.output.as_deref(), overwrite, remove_signature };
+    let bar = Bar::new(output);
+    let opening: open::OpenOptions<'_> = from.opening.options(Access::ReadWrite);
+    let mut after = Vec::new();
+    let changed = edit(Path::new(&path), &options, &opening, &bar, |resources| {
+        change(resources)?;
+        after = resources.iter().filter(|resource| resource.kind != "blkx").map(Facts::new).collect();
+        Ok(())
+    });
+    drop(bar);
+    match changed {
+        Err(error) if error.kind() == Kind::Conflict && error.layer() == "resource" => {
+            Err(error).advise(Kind::Conflict, || "--replace puts the new one in its place".into())
+        }
+        Err(error) => Err(to.rewriting.advise(error)),
+        Ok(()) => {
+            let image = to.output.as_ref().map_or(path, |path| path.display().to_string());
+            let changed = Changed { schema: 1, image, resources: after };
+            output.done(&changed, |out| list::write(&changed.resources, output, out))
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The resources of a finished image, changed: a new list and trailer behind the data fork, which stays as it is.
+
+use std::ops::Range;
+
+use zerocopy::IntoBytes;
+
+use super::layout::KOLY_SIZE;
+use super::resources::{MOST_BYTES, Resource};
+use super::{BlockDevice, LAYER, image_list, read_resources, read_trailer};
+use crate::device::Leave;
+use crate::{Error, Kind, Result};
+
+/// The resources of the image in `file`, which may be the first of a set, and where its code signature stands.
+pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<u64>>)> {
+    let (_, koly) = read_trailer(file)?;
+    if koly.segment.number > 1 {
+        let message = format!("is part {} of a set; resources are in the first", koly.segment.number);
+        return Err(Error::new(Kind::Invalid, LAYER, message));
+    }
+    let signature = Some(koly.signature.clone()).filter(|signature| !signature.is_empty());
+    Ok((read_resources(file, &koly)?, signature))
+}
+
+/// Gives the image in `file` these resources, as a list in XML, and flushes. A resource fork and a code signature are left
+/// out. Only the tail of the file changes, but it changes in place: callers work on a copy.
+///
+/// [`Kind::Invalid`] where the block tables are not those of the image, [`Kind::Limit`] for more than is read again.
+pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> {
+    let (old, _) = read_list(file)?;
+    let tables = |resources: &[Resource]| -> Vec<Vec<u8>> {
+        resources.iter().filter(|resource| resource.kind == "blkx").map(|table| table.data.clone()).collect()
+    };
+    if tables(&old) != tables(resources) {
+        return Err(Error::new(Kind::Invalid, LAYER, "the block tables (blkx) say where the disk is and cannot be changed"));
+    }
+    let (raw, koly) = read_trailer(file)?;
+    let list = image_list(resources)?;
+    if list.len() as u64 > MOST_BYTES {
+        let message = format!("{} bytes of resources; an image with more than {MOST_BYTES} is not opened", list.len());
+        return Err(Error::new(Kind::Limit, LAYER, message));
+    }
+    let (at, end) = (koly.data_fork.end, koly.data_fork.end + list.len() as u64);
+    file.set_len(end + KOLY_SIZE, Leave::Any)?;
+    file.write_at(at, &list)?;
+    file.write_at(end, raw.relisted(at..end).as_bytes())?;
+    file.flush()
+}

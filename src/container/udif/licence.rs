@@ -1,0 +1,146 @@
+//! The resources that make macOS show a licence before an image is attached.
+//!
+//! `LPic` lists the languages and which resources are theirs, `STR#` holds the words of the dialog, `TEXT` with `styl` or `RTF `
+//! the licence. Source: docs/formats/udif.md §12.
+
+use super::resources::Resource;
+use super::roman;
+use crate::{Error, Kind, Result};
+
+/// Kinds of the resources that make a licence.
+pub const LICENCE_KINDS: [&str; 5] = ["LPic", "STR#", "TEXT", "RTF ", "styl"];
+
+/// Resources of the first language have this number.
+const FIRST: &str = "5000";
+/// Classic resources are shorter; no licence is longer.
+const MOST_BYTES: usize = 16 << 20;
+
+/// The words of the dialog: the language, the four buttons, and what they mean.
+const WORDS: [&str; 6] = [
+    "English",
+    "Agree",
+    "Disagree",
+    "Print",
+    "Save…",
+    "Read the licence. \"Agree\" opens the disk image and means that you accept it; \"Disagree\" leaves the image closed.",
+];
+
+/// The resources of a licence in English. `text` is RTF, or UTF-8; what Mac Roman cannot write of that becomes RTF.
+///
+/// [`Kind::Invalid`] for anything else and for what is empty, [`Kind::Limit`] above 16 MiB.
+pub fn licence(text: &[u8]) -> Result<Vec<Resource>> {
+    let refused = |kind, message: &'static str| Err(Error::new(kind, "licence", message));
+    if text.len() > MOST_BYTES {
+        return refused(Kind::Limit, "is longer than 16 MiB");
+    }
+    let (kind, data) = match std::str::from_utf8(text) {
+        _ if text.starts_with(b"{\\rtf") => ("RTF ", text.to_vec()),
+        Ok(text) => {
+            let text = text.trim_start_matches('\u{feff}');
+            if text.trim().is_empty() {
+                return refused(Kind::Invalid, "is empty");
+            }
+            roman::encode(text).map_or_else(|| ("RTF ", rtf(text)), |text| ("TEXT", text))
+        }
+        Err(_) => return refused(Kind::Invalid, "is neither RTF nor text in UTF-8"),
+    };
+    let mut resources = vec![resource("LPic", languages()), resource("STR#", words()?), resource(kind, data)];
+    if kind == "TEXT" {
+        resources.push(resource("styl", style()));
+    }
+    Ok(resources)
+}
+
+fn resource(kind: &str, data: Vec<u8>) -> Resource {
+    let name = if kind == "LPic" { "" } else { WORDS[0] };
+    Resource { kind: kind.into(), id: FIRST.into(), name: name.into(), attributes: "0x0000".into(), data, cf_name: None }
+}
+
+/// The language shown by default, how many there are, and of each its code, its number from 5000, and whether its letters
+/// have two bytes.
+fn languages() -> Vec<u8> {
+    let (us_english, count, number, two_bytes) = (0u16, 1u16, 0u16, 0u16);
+    [us_english, count, us_english, number, two_bytes].iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// A count and strings with their lengths before them.
+fn words() -> Result<Vec<u8>> {
+    let mut list = (WORDS.len() as u16).to_be_bytes().to_vec();
+    for word in WORDS {
+        let word = roman::encode(word).filter(|word| word.len() < 256);
+        let word = word.ok_or_else(|| Error::new(Kind::Invalid, "licence", "the words of the dialog are no short strings"))?;
+        list.push(word.len() as u8);
+        list.extend(word);
+    }
+    Ok(list)
+}
+
+/// One style from the first character on: lines of 14 points, 11 of them above the base; Helvetica, plain, 12 points, black.
+fn style() -> Vec<u8> {
+    let (count, helvetica) = (1u16, 21u16);
+    let mut style = count.to_be_bytes().to_vec();
+    style.extend([0; 4]);
+    for word in [14, 11, helvetica, 0, 12, 0, 0, 0u16] {
+        style.extend(word.to_be_bytes());
+    }
+    style
+}
+
+fn rtf(text: &str) -> Vec<u8> {
+    use std::fmt::Write as _;
+    let mut rtf = String::from("{\\rtf1\\ansi\\deff0{\\fonttbl{\\f0 Helvetica;}}\\f0\\fs24 ");
+    for c in text.chars() {
+        match c {
+            '\\' | '{' | '}' => rtf.extend(['\\', c]),
+            '\n' => rtf.push_str("\\par\n"),
+            '\r' => {}
+            '\t' => rtf.push_str("\\tab "),
+            c if c.is_ascii() => rtf.push(c),
+            // UTF-16 as signed numbers, each with what readers show that know no Unicode.
+            c => {
+                for &mut unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(rtf, "\\u{}?", unit as i16);
+                }
+            }
+        }
+    }
+    rtf.push('}');
+    rtf.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(resources: &[Resource]) -> Vec<&str> {
+        resources.iter().map(|resource| resource.kind.as_str()).collect()
+    }
+
+    #[test]
+    fn text_becomes_what_classic_mac_os_reads() {
+        let made = licence("Caf\u{e9} \u{2014} all rights reserved\n".as_bytes()).unwrap();
+        assert_eq!(kinds(&made), ["LPic", "STR#", "TEXT", "styl"]);
+        assert_eq!(made[0].data, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        assert!(made[1].data.starts_with(b"\0\x06\x07English\x05Agree\x08Disagree\x05Print\x05Save\xc9"));
+        assert_eq!(made[2].data, b"Caf\x8e \xd1 all rights reserved\n");
+        assert_eq!(made[3].data.len(), 22, "a count and an entry of 20 bytes");
+    }
+
+    #[test]
+    fn other_scripts_become_rtf_and_rtf_stays() {
+        let made = licence("許 {a}\n😀".as_bytes()).unwrap();
+        assert_eq!(kinds(&made), ["LPic", "STR#", "RTF "]);
+        let text = String::from_utf8(made[2].data.clone()).unwrap();
+        assert!(text.contains("\\u-30159? \\{a\\}\\par\n\\u-10179?\\u-8704?}"), "{text}");
+        let rtf = b"{\\rtf1 plain \xe9}";
+        assert_eq!(licence(rtf).unwrap()[2].data, rtf);
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        for bytes in [&b""[..], b" \n", b"\xff\xfe\x00"] {
+            assert_eq!(licence(bytes).unwrap_err().kind(), Kind::Invalid);
+        }
+        assert_eq!(licence(&vec![b'a'; MOST_BYTES + 1]).unwrap_err().kind(), Kind::Limit);
+    }
+}

@@ -1,0 +1,149 @@
+//! What was put into a compressed image beside its disk, such as a licence: changed in a finished image.
+
+use std::fs;
+use std::path::Path;
+
+use super::convert::Order;
+use super::convert::copy::copy;
+use crate::container::udif::{self, Resource};
+use crate::device::{Access, BlockDevice, Leave};
+use crate::open::{FileDraft, OpenOptions, plain};
+use crate::progress::Progress;
+use crate::store::{LocalFile, Lock, Open};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "image";
+
+/// Which resources are meant: a kind, or one of its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector {
+    /// Four characters; `RTF` stands for `RTF `.
+    pub kind: String,
+    /// The number; `None` for all.
+    pub id: Option<String>,
+}
+
+impl Selector {
+    /// Whether `resource` is meant.
+    pub fn selects(&self, resource: &Resource) -> bool {
+        resource.kind == self.kind && self.id.as_ref().is_none_or(|id| *id == resource.id)
+    }
+}
+
+impl std::str::FromStr for Selector {
+    type Err = Error;
+
+    /// `TEXT` or `TEXT:5000`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (kind, id) = text.split_once(':').map_or((text, None), |(kind, id)| (kind, Some(id)));
+        let kind = format!("{kind:4}");
+        let is_number = id.is_none_or(|id| id.parse::<i16>().is_ok());
+        if kind.chars().count() != 4 || kind.trim().is_empty() || !is_number {
+            let message = "is no resource: a kind of four characters is expected, and perhaps a number, as in TEXT:5000";
+            return Err(Error::new(Kind::Invalid, "resource", message).named(text));
+        }
+        Ok(Self { kind, id: id.map(str::to_owned) })
+    }
+}
+
+/// How a change is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EditOptions<'a> {
+    /// Where the changed image is to be. `None`: it takes the place of the old one.
+    pub target: Option<&'a Path>,
+    /// Whether a file at `target` is to be replaced.
+    pub overwrite: bool,
+    /// Whether a code signature may be lost, which covers the bytes of the old file.
+    pub remove_signature: bool,
+}
+
+/// Changes the resources of the UDIF image at `path`, of a set the first file. Chunks and their sums stay as they are.
+///
+/// The change is made to a copy, which takes the old file's place when it is whole and durable: whatever goes wrong, the old
+/// file is as it was. `opening` says what unlocks an encrypted image; the copy is encrypted the same way.
+///
+/// [`Kind::ReadOnly`] for an image that is signed, unless its signature may go.
+pub fn edit(
+    path: &Path,
+    options: &EditOptions<'_>,
+    opening: &OpenOptions<'_>,
+    progress: &dyn Progress,
+    change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
+) -> Result<()> {
+    let named = |error: Error| error.in_file(path);
+    let old = LocalFile::open(path, Open::Read)?;
+    let old = old.ok_or_else(|| named(Error::new(Kind::NotFound, LAYER, "does not exist")))?;
+    let draft = match options.target {
+        Some(target) => {
+            old.lock(Lock::Shared)?;
+            FileDraft::new(target, options.overwrite)?
+        }
+        None => {
+            let place = fs::canonicalize(path).map_err(|error| named(Error::io(LAYER, "find", error)))?;
+            FileDraft::new(&place, true)?
+        }
+    };
+    let new = draft.file();
+    new.set_len(old.info().len, Leave::Zeros)?;
+    copy(&old, &**new, Order::SideBySide(1), progress)?;
+    let failed = |error| named(Error::io(LAYER, "keep its permissions", error));
+    fs::metadata(path).and_then(|meta| fs::set_permissions(new.path(), meta.permissions())).map_err(failed)?;
+    let opening = OpenOptions { access: Access::ReadWrite, ..*opening };
+    edit_in(&*plain(new.clone(), &opening).map_err(named)?, options, change).map_err(named)?;
+    progress.check()?;
+    draft.settle().map(drop)
+}
+
+fn edit_in(
+    image: &dyn BlockDevice,
+    options: &EditOptions<'_>,
+    change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
+) -> Result<()> {
+    if !udif::probe(image)? {
+        return Err(Error::unsupported(LAYER, "is no compressed or read-only disk image: only these have resources"));
+    }
+    let (mut resources, signature) = udif::read_list(image)?;
+    if signature.is_some() && !options.remove_signature {
+        return Err(Error::new(Kind::ReadOnly, LAYER, super::segment::SIGNED));
+    }
+    change(&mut resources)?;
+    udif::write_list(image, &resources)
+}
+
+/// Adds `new` to `resources`; block tables and partition lists among them, which belong to the image they came from, are
+/// passed over. One of the same kind and number must be the same, or `replace` be set: else [`Kind::Conflict`].
+pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
+    for resource in new.into_iter().filter(|resource| !OWN.contains(&resource.kind.as_str())) {
+        let same = |other: &&mut Resource| other.kind == resource.kind && other.id == resource.id;
+        match resources.iter_mut().find(same) {
+            None => resources.push(resource),
+            Some(old) if replace || old.data == resource.data => *old = resource,
+            Some(_) => {
+                let message = "is there already, with other contents, and replacing it was not asked for";
+                let name = format!("{}:{}", resource.kind, resource.id);
+                return Err(Error::new(Kind::Conflict, "resource", message).named(name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Kinds that every image has its own of: where its disk is, and a list of partitions.
+pub const OWN: [&str; 2] = ["blkx", "plst"];
+
+/// Removes what `which` selects, which must be there; block tables are refused.
+pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
+    for selector in which {
+        let name = || selector.kind.clone() + &selector.id.as_ref().map_or_else(String::new, |id| format!(":{id}"));
+        if selector.kind == "blkx" {
+            let message = "block tables say where the disk is and cannot be removed";
+            return Err(Error::new(Kind::Invalid, "resource", message).named(name()));
+        }
+        let before = resources.len();
+        resources.retain(|resource| !selector.selects(resource));
+        if resources.len() == before {
+            return Err(Error::not_found("resource", name()));
+        }
+    }
+    Ok(())
+}
