@@ -11,6 +11,7 @@ mod partition;
 mod tar;
 mod text;
 mod udif;
+mod udif_set;
 
 pub use bundle::{bundle_model, info_plist};
 pub use crypt::crypt_header;
@@ -20,6 +21,7 @@ pub use partition::partition_map;
 pub use tar::tar_import;
 pub use text::{address, size};
 pub use udif::{codec, encode, udif};
+pub use udif_set::{udif_resources, udif_set};
 
 use crate::device::Memory;
 
@@ -45,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
     Target { name: "udif", run: udif, seeds: udif::udif_seeds },
+    Target { name: "udif_resources", run: udif_resources, seeds: udif_set::resource_seeds },
+    Target { name: "udif_set", run: udif_set, seeds: udif_set::set_seeds },
     Target { name: "codec", run: codec, seeds: udif::codec_seeds },
     Target { name: "encode", run: encode, seeds: udif::encode_seeds },
     Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
