@@ -11,7 +11,7 @@ use bandsaw::container::Format;
 use bandsaw::container::udif::{self, Cut, Resource, licence};
 use bandsaw::device::{BlockDeviceExt, Memory};
 use bandsaw::open::{self, Image, OpenOptions};
-use bandsaw::ops::resources::{EditOptions, Selector, add, edit, remove};
+use bandsaw::ops::resources::{EditOptions, Selector, add, add_licence, edit, remove};
 use bandsaw::ops::segment::{SegmentOptions, segment};
 use bandsaw::ops::verify::verify;
 use bandsaw::progress::Silent;
@@ -33,7 +33,7 @@ fn change(path: &Path, options: &EditOptions, change: impl FnOnce(&mut Vec<Resou
     edit(path, options, &OpenOptions::default(), &Silent, change)
 }
 
-fn add_licence(resources: &mut Vec<Resource>) -> Result<()> {
+fn with_licence(resources: &mut Vec<Resource>) -> Result<()> {
     add(resources, licence("Do as you like.\n".as_bytes())?, false)
 }
 
@@ -58,10 +58,10 @@ fn scratch(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 fn a_licence_comes_and_goes() {
     let (folder, path) = scratch(&sample::image(&disk(), Some(Codec::Zlib)));
     let before = fs::read(&path).unwrap();
-    change(&path, &EditOptions::default(), add_licence).unwrap();
+    change(&path, &EditOptions::default(), with_licence).unwrap();
     assert_eq!(kinds(&path, &disk()), ["LPic", "STR#", "TEXT", "plst", "styl"]);
     // Once more is the same; another is a conflict, unless it may replace the first.
-    change(&path, &EditOptions::default(), add_licence).unwrap();
+    change(&path, &EditOptions::default(), with_licence).unwrap();
     let with = fs::read(&path).unwrap();
     let other = || licence("Do not.\n".as_bytes()).unwrap();
     let error = change(&path, &EditOptions::default(), |resources| add(resources, other(), false)).unwrap_err();
@@ -77,14 +77,30 @@ fn a_licence_comes_and_goes() {
 }
 
 #[test]
+fn there_is_one_licence() {
+    let (_folder, path) = scratch(&sample::image(&disk(), None));
+    let add = |text: &str, replace| {
+        let new = licence(text.as_bytes()).unwrap();
+        change(&path, &EditOptions::default(), |resources| add_licence(resources, new, replace))
+    };
+    add("Plain.", false).unwrap();
+    add("Plain.", false).unwrap();
+    // Of another kind, so that no resource is in its place.
+    let error = add("日本", false).unwrap_err();
+    assert!(error.kind() == Kind::Conflict && error.to_string().contains("TEXT:5000"), "{error}");
+    add("日本", true).unwrap();
+    assert_eq!(kinds(&path, &disk()), ["LPic", "RTF ", "STR#", "plst"]);
+}
+
+#[test]
 fn another_file_leaves_the_old_one_as_it_is() {
     let (folder, path) = scratch(&sample::image(&disk(), None));
     let (before, new) = (fs::read(&path).unwrap(), folder.path().join("new.dmg"));
     let options = EditOptions { target: Some(&new), ..EditOptions::default() };
-    change(&path, &options, add_licence).unwrap();
+    change(&path, &options, with_licence).unwrap();
     assert!(fs::read(&path).unwrap() == before && kinds(&new, &disk()).len() == 5);
-    assert_eq!(change(&path, &options, add_licence).unwrap_err().kind(), Kind::Conflict);
-    change(&path, &EditOptions { overwrite: true, ..options }, add_licence).unwrap();
+    assert_eq!(change(&path, &options, with_licence).unwrap_err().kind(), Kind::Conflict);
+    change(&path, &EditOptions { overwrite: true, ..options }, with_licence).unwrap();
 }
 
 #[test]
@@ -116,10 +132,10 @@ fn a_signature_is_not_lost_unasked() {
     let signed = sample::signed(&sample::image(&disk(), Some(Codec::Lzfse)));
     let (_folder, path) = scratch(&signed);
     assert_eq!(kinds(&path, &disk()), ["plst"]);
-    let error = change(&path, &EditOptions::default(), add_licence).unwrap_err();
+    let error = change(&path, &EditOptions::default(), with_licence).unwrap_err();
     assert!(error.kind() == Kind::ReadOnly && error.message().contains("signature"), "{error}");
     assert!(fs::read(&path).unwrap() == signed);
-    change(&path, &EditOptions { remove_signature: true, ..EditOptions::default() }, add_licence).unwrap();
+    change(&path, &EditOptions { remove_signature: true, ..EditOptions::default() }, with_licence).unwrap();
     assert!(kinds(&path, &disk()).len() == 5 && open(&path).unwrap().udif().unwrap().signature().is_none());
 }
 
@@ -130,9 +146,9 @@ fn the_first_of_a_set_holds_them() {
     let cut = Cut::Count { first: None, parts: 3 };
     let options = SegmentOptions { cut, overwrite: false, remove_signature: false };
     let files = segment(&open(&path).unwrap(), &first, &options, &Silent).unwrap();
-    change(&first, &EditOptions::default(), add_licence).unwrap();
+    change(&first, &EditOptions::default(), with_licence).unwrap();
     assert_eq!(kinds(&first, &disk()).len(), 5);
-    assert_eq!(change(&files[1], &EditOptions::default(), add_licence).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(change(&files[1], &EditOptions::default(), with_licence).unwrap_err().kind(), Kind::Invalid);
 }
 
 #[test]
@@ -141,7 +157,7 @@ fn a_binary_resource_fork_is_written_back_as_a_list() {
     for both in [false, true] {
         let (_folder, path) = scratch(&sample::with_fork(&whole, both));
         assert_eq!(kinds(&path, &disk()), if both { vec!["plst", "vers"] } else { vec!["vers"] });
-        change(&path, &EditOptions::default(), add_licence).unwrap();
+        change(&path, &EditOptions::default(), with_licence).unwrap();
         let kinds = kinds(&path, &disk());
         assert!(kinds.contains(&"vers".into()) && kinds.contains(&"TEXT".into()), "{kinds:?}");
         let after = fs::read(&path).unwrap();
@@ -157,7 +173,7 @@ fn a_link_stays_a_link() {
     let (folder, path) = scratch(&sample::image(&disk(), None));
     let link = folder.path().join("link.dmg");
     std::os::unix::fs::symlink("a.dmg", &link).unwrap();
-    change(&link, &EditOptions::default(), add_licence).unwrap();
+    change(&link, &EditOptions::default(), with_licence).unwrap();
     assert!(link.symlink_metadata().unwrap().is_symlink());
     assert_eq!(kinds(&path, &disk()).len(), 5);
 }

@@ -128,6 +128,19 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
     Ok(())
 }
 
+/// Gives `resources` the licence `new`. Another one, of whatever kinds, makes way only if `replace` is set: else
+/// [`Kind::Conflict`].
+pub fn add_licence(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> Result<()> {
+    let of_another =
+        |old: &&Resource| udif::LICENCE_KINDS.contains(&old.kind.as_str()) && !new.iter().any(|new| new.data == old.data);
+    if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
+        let message = "is of another licence, and replacing that was not asked for";
+        return Err(Error::new(Kind::Conflict, "resource", message).named(format!("{}:{}", old.kind, old.id)));
+    }
+    resources.retain(|resource| !udif::LICENCE_KINDS.contains(&resource.kind.as_str()));
+    add(resources, new, replace)
+}
+
 /// Kinds that every image has its own of: where its disk is, and a list of partitions.
 pub const OWN: [&str; 2] = ["blkx", "plst"];
 

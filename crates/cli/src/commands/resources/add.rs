@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use bandsaw::container::udif::{LICENCE_KINDS, Resource, from_list, licence};
-use bandsaw::ops::resources::{OWN, add};
+use bandsaw::container::udif::{Resource, from_list, licence};
+use bandsaw::ops::resources::{OWN, add, add_licence};
 use bandsaw::{Error, Kind};
 use clap::{ArgGroup, Args};
 
@@ -52,9 +52,8 @@ impl Add {
         change(&self.from, &self.to, output, |resources| {
             if self.replace_all {
                 resources.retain(|resource| OWN.contains(&resource.kind.as_str()));
-            } else if is_licence && self.replace {
-                resources.retain(|resource| !LICENCE_KINDS.contains(&resource.kind.as_str()));
             }
+            let add = if is_licence { add_licence } else { add };
             add(resources, new, self.replace)
         })
     }
