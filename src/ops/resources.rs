@@ -71,6 +71,10 @@ pub fn edit(
     change: impl FnOnce(&mut Vec<Resource>) -> Result<()>,
 ) -> Result<()> {
     let named = |error: Error| error.in_file(path);
+    if !opening.shadows.is_empty() {
+        let message = "resources are in the image itself, and no layer over it can change them";
+        return Err(named(Error::new(Kind::Invalid, LAYER, message)));
+    }
     let old = LocalFile::open(path, Open::Read)?;
     let old = old.ok_or_else(|| named(Error::new(Kind::NotFound, LAYER, "does not exist")))?;
     let draft = match options.target {

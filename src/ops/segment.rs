@@ -33,6 +33,10 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
         let message = format!("is a {}; only compressed and read-only disk images lie in parts", image.format().description());
         named(Error::unsupported(LAYER, message))
     })?;
+    if image.overlays().next().is_some() {
+        let message = "has layers over it, and a copy of its chunks would lack what is in them; convert it first";
+        return Err(named(Error::new(Kind::Invalid, LAYER, message)));
+    }
     if udif.signature().is_some() && !options.remove_signature {
         return Err(named(Error::new(Kind::ReadOnly, LAYER, SIGNED)));
     }
