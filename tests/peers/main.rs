@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod disk;
+mod encrypted;
 mod gdisk;
 mod guest_listing;
 mod libfshfs;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
     SCRATCH.set(home.path().into()).expect("set once");
     let mut suite = suite::Suite::new();
+    encrypted::add(&mut suite);
     gdisk::add(&mut suite);
     libfshfs::add(&mut suite);
     linux_kernel::add(&mut suite);

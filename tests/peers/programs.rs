@@ -11,6 +11,8 @@ pub(crate) enum Program {
     Command(&'static [&'static str]),
     /// A module of the distribution's own Python: its bindings do not load into any other.
     PythonModule(&'static str),
+    /// A module of the Python that has the readers of others, in a folder of its own.
+    PeerModule(&'static str),
     /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
     GuestLinux,
 }
@@ -32,6 +34,15 @@ impl Program {
                     Err(format!("{PYTHON} has no module {name}"))
                 }
             }
+            Self::PeerModule(name) => {
+                let python = peer_python();
+                let import = Command::new(&python).args(["-c", &format!("import {name}")]).stderr(Stdio::null()).status();
+                if import.is_ok_and(|status| status.success()) {
+                    Ok(python)
+                } else {
+                    Err(format!("{} has no module {name}", python.display()))
+                }
+            }
             Self::GuestLinux => {
                 let folder = cache().join("guest");
                 if folder.join("release").is_file() { Ok(folder) } else { Err("no Linux kernel for the emulator".into()) }
@@ -43,6 +54,12 @@ impl Program {
     pub(crate) fn command(self) -> Command {
         Command::new(self.find().unwrap_or_else(|why| panic!("{why}")))
     }
+}
+
+/// The Python that has the readers of others: what `BANDSAW_PEER_PYTHON` names, or the one that is installed for the tests.
+pub(crate) fn peer_python() -> PathBuf {
+    let set = std::env::var_os("BANDSAW_PEER_PYTHON").filter(|value| !value.is_empty());
+    set.map_or_else(|| cache().join("peer-python/bin/python"), PathBuf::from)
 }
 
 /// The folder that `scripts/install-test-tools` fills; `scripts/test-cache` says the same.

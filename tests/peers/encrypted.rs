@@ -1,0 +1,157 @@
+//! A decrypter of `encrcdsa` images in Python, written from docs/formats/encrypted.md alone, on the ciphers of the package
+//! `cryptography`; and OpenSSL, which unwraps what we wrap for a private key.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::crypt::{Certificate, Device, Key, Locked, Protection, Secret};
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::store::{Local, LocalFile, Open};
+
+use crate::common::corpus;
+use crate::noise::noise;
+use crate::programs::{Program, run};
+use crate::suite::Suite;
+
+const PYTHON: Program = Program::PeerModule("cryptography");
+const OPENSSL: Program = Program::Command(&["openssl"]);
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/encrypted.py");
+const PASSPHRASE: &str = "correct horse";
+/// Not a number of whole cipher blocks.
+const LEN: usize = (1 << 20) + 300;
+
+pub(crate) fn add(suite: &mut Suite) {
+    suite
+        .peer("cryptography", &[PYTHON])
+        .test("decrypts_our_files", decrypts_our_files)
+        .test("decrypts_our_bundle", decrypts_our_bundle)
+        .test("opens_our_certificate_entry", opens_our_certificate_entry)
+        .test("we_decrypt_its_files", we_decrypt_its_files)
+        .corpus_test("reads_what_macos_wrote", reads_what_macos_wrote);
+    suite.peer("openssl", &[OPENSSL]).test("unwraps_our_keys", unwraps_our_keys);
+}
+
+fn protection(key_bits: u32, block: u32) -> Protection {
+    let passphrase = Some(Secret::new(PASSPHRASE.into()));
+    Protection { key_bits, block, passphrase, iterations: 1500, certificates: Vec::new() }
+}
+
+fn key_of(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(name)
+}
+
+fn with_certificate() -> Protection {
+    let certificate = std::fs::read(key_of("owner-certificate.pem")).expect("a test key");
+    let certificates = vec![Certificate::parse(&certificate).expect("a certificate")];
+    Protection { certificates, ..protection(256, 512) }
+}
+
+/// An encrypted file of ours, and what is in it.
+fn make(path: &Path, protection: &Protection) -> Vec<u8> {
+    let file = LocalFile::open(path, Open::CreateNew).expect("making a file").expect("a new file");
+    let device = Device::create(Arc::new(file), protection).expect("encrypting");
+    device.set_len(LEN as u64, Leave::Zeros).expect("growing");
+    let mut plain = vec![0; LEN];
+    // Whole blocks, and parts of some.
+    for (offset, len) in [(0, 100_000), (300_001, 77), (LEN - 50, 50)] {
+        plain[offset..offset + len].copy_from_slice(&noise(len));
+        device.write_at(offset as u64, &noise(len)).expect("writing");
+    }
+    device.flush().expect("flushing");
+    plain
+}
+
+fn decrypt(image: &Path, key: &Path, out: &Path) -> Vec<u8> {
+    run(PYTHON.command().arg(SCRIPT).arg("decrypt").args([image, key, out]));
+    std::fs::read(out).expect("what was decrypted")
+}
+
+fn decrypts_our_files() {
+    for (bits, block) in [(128, 512), (256, 512), (128, 4096), (256, 4096)] {
+        let scratch = crate::scratch();
+        let [image, key, out] = ["image", "key", "out"].map(|name| scratch.path().join(name));
+        std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
+        let plain = make(&image, &protection(bits, block));
+        assert!(decrypt(&image, &key, &out) == plain, "AES-{bits}, blocks of {block} bytes");
+    }
+}
+
+fn decrypts_our_bundle() {
+    for block in [512, 4096] {
+        let scratch = crate::scratch();
+        let [folder, key, out] = ["b.sparsebundle", "key", "out"].map(|name| scratch.path().join(name));
+        std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
+        let options = CreateOptions { len: 3 << 20, band_size: Some(1 << 20) };
+        let store = Arc::new(Local::new(&folder));
+        let bundle = Bundle::create_encrypted(store, &options, &protection(256, block)).expect("making a bundle");
+        let mut plain = vec![0; 3 << 20];
+        // Within the first band, none of the second but its end, and over the border to the third.
+        for (offset, len) in [(5000, 9000), ((2 << 20) - 700, 1500)] {
+            plain[offset..offset + len].copy_from_slice(&noise(len));
+            bundle.write_at(offset as u64, &noise(len)).expect("writing");
+        }
+        bundle.flush().expect("flushing");
+        assert!(decrypt(&folder, &key, &out) == plain, "blocks of {block} bytes");
+    }
+}
+
+fn opens_our_certificate_entry() {
+    let scratch = crate::scratch();
+    let [image, out] = ["image", "out"].map(|name| scratch.path().join(name));
+    let plain = make(&image, &with_certificate());
+    assert!(decrypt(&image, &key_of("owner.pem"), &out) == plain);
+}
+
+fn we_decrypt_its_files() {
+    for (bits, block) in [("128", "4096"), ("256", "512")] {
+        let scratch = crate::scratch();
+        let [plain, key, image] = ["plain", "key", "image"].map(|name| scratch.path().join(name));
+        std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
+        std::fs::write(&plain, noise(LEN)).expect("writing the plain text");
+        run(PYTHON.command().arg(SCRIPT).arg("make").args([&plain, &key, &image]).args([bits, block, "1200"]));
+        let file: Arc<dyn BlockDevice> = Arc::new(LocalFile::open(&image, Open::Read).expect("opening").expect("its image"));
+        let header = Locked::read(&*file).expect("reading").expect("a header");
+        let keys = header.unlock_with(&Key::Passphrase(Secret::new(PASSPHRASE.into()))).expect("unlocking");
+        let ours = Device::new(file, header, &keys).expect("decrypting").read_vec(0, LEN).expect("reading");
+        assert!(ours == noise(LEN), "AES-{bits}, blocks of {block} bytes");
+    }
+}
+
+/// The script itself, on images made by macOS.
+fn reads_what_macos_wrote() {
+    let name = "cryptography::reads_what_macos_wrote";
+    for path in ["encrypted/john-v2-aes256.dmg", "encrypted/john-openwall-fixed-2.dmg", "encrypted/john-v2-aes256.sparsebundle"] {
+        let Some(image) = corpus::image(name, path) else { continue };
+        let facts = &image.entry()["encrypted"];
+        let scratch = crate::scratch();
+        let [key, out] = ["key", "out"].map(|name| scratch.path().join(name));
+        std::fs::write(&key, facts["password"].as_str().expect("a password")).expect("writing the passphrase");
+        let expected = facts["plaintext_sha256"].as_str().or(image.text("media_sha256")).expect("a sum");
+        assert_eq!(corpus::sha256(&decrypt(&image.location(), &key, &out)), expected, "{path}");
+    }
+}
+
+/// The keys behind our entry are those of the image, with the mark behind them: what the passphrase gives, too.
+fn unwraps_our_keys() {
+    let scratch = crate::scratch();
+    let [image, blob] = ["image", "blob"].map(|name| scratch.path().join(name));
+    make(&image, &with_certificate());
+    // Behind a directory of two entries; the blob of a key of 2048 bits.
+    let header = std::fs::read(&image).expect("our image");
+    std::fs::write(&blob, &header[0x74 + 0x34..][..256]).expect("writing the blob");
+    let mut openssl: Command = OPENSSL.command();
+    let plain = run(openssl
+        .args(["pkeyutl", "-decrypt", "-pkeyopt", "rsa_padding_mode:pkcs1", "-inkey"])
+        .arg(key_of("owner.pem"))
+        .arg("-in")
+        .arg(&blob));
+    assert!(plain.len() == 32 + 20 + 5 && plain.ends_with(b"CKIE\0"), "{} bytes", plain.len());
+    // And in the certificate: what we call the key is what OpenSSL calls it.
+    let mut openssl: Command = OPENSSL.command();
+    let told = run(openssl.args(["x509", "-noout", "-ext", "subjectKeyIdentifier", "-in"]).arg(key_of("owner-certificate.pem")));
+    let told: String = String::from_utf8_lossy(&told).lines().last().expect("a line").trim().replace(':', "").to_lowercase();
+    let ours: String = header[0x78..0x8C].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(ours, told);
+}
