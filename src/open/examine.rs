@@ -83,10 +83,6 @@ impl Examination {
 pub fn examine(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
     let options = OpenOptions { access: Access::ReadOnly, ..*options };
     let mut found = Examination::default();
-    if !options.shadows.is_empty() {
-        let over = "what lies over the image is not judged, only the image below";
-        found.judged::<()>("stack", Err(Error::unsupported(LAYER, over)))?;
-    }
     let examined = if look_at(path)?.is_dir() {
         examine_folder(path, &options, &mut found, progress)
     } else {
