@@ -146,7 +146,7 @@ fn refused_options_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
     for (options, kind) in [
-        (options(Format::Udzo), Kind::Unsupported),
+        (options(Format::Udzo), Kind::Invalid),
         (CreateOptions { band_size: Some(MIB), ..options(Format::Udrw) }, Kind::Invalid),
         (CreateOptions { band_size: Some(3), ..options(Format::Udsb) }, Kind::Invalid),
         (CreateOptions { band_size: Some(3), ..options(Format::Udsp) }, Kind::Invalid),

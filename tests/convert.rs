@@ -13,7 +13,7 @@ use bandsaw::container::Format;
 use bandsaw::device::{BlockDeviceExt, ExtentKind};
 use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
-use bandsaw::ops::convert::{ConvertOptions, convert, stream};
+use bandsaw::ops::convert::{ConvertOptions, convert, resume, stream};
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::{Progress, Silent};
 use common::corpus;
@@ -147,7 +147,7 @@ fn a_disk_is_written_from_front_to_back() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("a"), Format::Asif);
     let expected = contents(&from);
-    let run = |out: File| stream(&**from.disk(), Format::Udrw, out, &Silent).unwrap();
+    let run = |out: File| stream(&**from.disk(), Format::Udrw, None, out, &Silent).unwrap();
 
     let (mut reader, writer) = std::io::pipe().unwrap();
     let piped = std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn a_disk_is_written_from_front_to_back() {
     run(File::options().write(true).open(&path).unwrap());
     assert!(fs::read(&path).unwrap() == expected, "what was there before does not show through holes");
 
-    let error = stream(&**from.disk(), Format::Udsp, File::create(&path).unwrap(), &Silent).unwrap_err();
+    let error = stream(&**from.disk(), Format::Udsp, None, File::create(&path).unwrap(), &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
 }
 
@@ -253,4 +253,47 @@ fn progress_adds_up_to_the_disk() {
     let sum = Sum(AtomicU64::new(0));
     convert(&from, &folder.path().join("b"), &to(Format::Udsb, Some(MIB)), &sum).unwrap();
     assert_eq!(sum.0.into_inner(), LEN);
+}
+
+const UDIF: [Format; 6] = [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo];
+
+#[test]
+fn compressed_images_hold_the_same_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Udsb);
+    let expected = contents(&from);
+    let mut last = from;
+    for format in UDIF {
+        let path = folder.path().join(format.code());
+        let converted = convert(&last, &path, &to(format, None), &Silent).unwrap();
+        assert_eq!(converted.copied.written, fs::metadata(&path).unwrap().len());
+        assert!(contents(&converted.image) == expected, "{format}");
+        // Chains of them, too: the next is made of this one.
+        last = open_as(&path, format);
+        assert_eq!(last.format(), format);
+        assert!(last.udif().unwrap().verify(&Silent).unwrap().iter().all(|verdict| verdict.agrees() == Some(true)), "{format}");
+        let streamed = folder.path().join("streamed");
+        stream(&**last.disk(), format, None, File::create(&streamed).unwrap(), &Silent).unwrap();
+        assert!(fs::read(&streamed).unwrap() == fs::read(&path).unwrap(), "{format} to a stream");
+    }
+    let raw = folder.path().join("raw");
+    convert(&last, &raw, &to(Format::Udrw, None), &Silent).unwrap();
+    assert!(fs::read(&raw).unwrap() == expected);
+}
+
+#[test]
+fn what_compressed_images_do_not_have_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("a"), Format::Udrw);
+    let level = Some(bandsaw::codec::Level::default());
+    for options in [to(Format::Udzo, Some(MIB)), ConvertOptions { level, ..to(Format::Ulfo, None) }] {
+        assert_eq!(convert(&from, &folder.path().join("b"), &options, &Silent).unwrap_err().kind(), Kind::Invalid);
+    }
+    let udzo = to(Format::Udzo, None);
+    assert_eq!(resume(&from, &folder.path().join("b"), &udzo, &Silent).unwrap_err().kind(), Kind::Invalid);
+    let blank = CreateOptions { format: Format::Udzo, len: MIB, ..CreateOptions::default() };
+    assert_eq!(open::create(&folder.path().join("b"), &blank).unwrap_err().kind(), Kind::Invalid);
+    let stop = StopAfter { left: MIB.into() };
+    assert_eq!(convert(&from, &folder.path().join("b"), &udzo, &stop).unwrap_err().kind(), Kind::Cancelled);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
 }

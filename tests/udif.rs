@@ -4,12 +4,16 @@ mod common;
 
 use std::sync::Arc;
 
+use bandsaw::container::Format;
 use bandsaw::container::udif::{self, Udif};
 use bandsaw::crypt::{Device, Locked};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw::open;
+use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::progress::Silent;
 use bandsaw::{Kind, Result};
 use common::corpus::{self, Image};
+use common::opened;
 
 /// The UDIF file of an image, decrypted if it is encrypted.
 fn file(image: &Image) -> Option<Arc<dyn BlockDevice>> {
@@ -117,4 +121,58 @@ fn damaged_copies_are_survived() {
             }
         }
     }
+}
+
+/// Every image in every kind: the same disk, the right sums.
+#[test]
+fn corpus_is_packed_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    for known in corpus::images("corpus_is_packed_again").unwrap_or_default() {
+        let Some(sha256) = known.text("media_sha256").filter(|_| known.format().contains("UDIF")) else { continue };
+        if known.number("media_size").is_none_or(|size| size > 64 << 20) {
+            continue; // nearly all of it zeros, and shows nothing more
+        }
+        let image = opened::open(&known, scratch.path()).unwrap().unwrap();
+        for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo] {
+            // One that is still read ahead stays in use for a moment after it is closed.
+            let path = scratch.path().join(format!("{format}-{}", known.path().replace('/', "-")));
+            let options = ConvertOptions { format, ..ConvertOptions::default() };
+            let packed = convert(&image, &path, &options, &Silent).unwrap_or_else(|error| panic!("{}: {error}", known.path()));
+            let disk = packed.image.disk();
+            let bytes = disk.read_vec(0, disk.info().len as usize).unwrap();
+            assert_eq!(corpus::sha256(&bytes), sha256, "{} as {format}", known.path());
+            let verdicts = packed.image.udif().unwrap().verify(&Silent).unwrap();
+            assert!(verdicts.iter().all(|verdict| verdict.agrees() == Some(true)), "{} as {format}", known.path());
+        }
+    }
+}
+
+/// Areas, their names and numbers are those that hdiutil gave the same disk.
+#[test]
+fn areas_are_those_of_macos() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut same = 0;
+    for known in corpus::images("areas_are_those_of_macos").unwrap_or_default() {
+        if !known.path().starts_with("udif/") || known.number("media_size").is_none_or(|size| size > 64 << 20) {
+            continue;
+        }
+        // What made the others than macOS, or before 10.6, names otherwise.
+        if ["etcher-gpt-in-dmg", "dmgwiz-non-null"].iter().any(|name| known.path().contains(name)) {
+            continue;
+        }
+        let image = opened::open(&known, scratch.path()).unwrap().unwrap();
+        let path = scratch.path().join(known.path().replace('/', "-"));
+        let options = ConvertOptions { format: Format::Udzo, ..ConvertOptions::default() };
+        let packed = convert(&image, &path, &options, &Silent).unwrap();
+        let tables = |image: &open::Image| {
+            let tables = image.udif().unwrap().resources().iter().filter(|resource| resource.kind == "blkx");
+            let tables = tables.map(|table| {
+                (table.id.clone(), table.name.clone(), table.data[8..0x18].to_vec(), table.data[0x24..0x28].to_vec())
+            });
+            tables.collect::<Vec<_>>()
+        };
+        assert_eq!(tables(&packed.image), tables(&image), "{}", known.path());
+        same += 1;
+    }
+    eprintln!("{same} images");
 }

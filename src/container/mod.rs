@@ -103,11 +103,16 @@ impl Format {
 
     /// Whether this version reads it.
     pub const fn can_read(self) -> bool {
-        self.can_write() || self.is_udif()
+        self.can_write()
     }
 
     /// Whether this version makes it.
     pub const fn can_write(self) -> bool {
+        self.can_change() || self.is_udif()
+    }
+
+    /// Whether the disk in an image can be changed. What cannot be is made whole, of a disk that is there.
+    pub const fn can_change(self) -> bool {
         matches!(self, Self::Udrw | Self::Udto | Self::Udsb | Self::Udsp | Self::Asif)
     }
 

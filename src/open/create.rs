@@ -87,6 +87,21 @@ impl CreateOptions {
     }
 }
 
+impl CreateOptions {
+    /// Refuses formats that cannot be changed: blank they would stay.
+    pub(super) fn check_changeable(&self) -> Result<()> {
+        if self.format.can_change() {
+            return Ok(());
+        }
+        let message = format!(
+            "a {} ({}) cannot be changed once it is made, so it is made of a disk that is there",
+            self.format.description(),
+            self.format
+        );
+        Err(Error::new(Kind::Invalid, LAYER, message))
+    }
+}
+
 /// Makes a blank image at `path`, durably, and opens it for writing.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
     Draft::new(path, options)?.finish()
@@ -116,6 +131,7 @@ impl Draft {
     pub fn watched(path: &Path, options: &CreateOptions, progress: &dyn Progress) -> Result<Self> {
         let made = || {
             options.check()?;
+            options.check_changeable()?;
             let place = Place::claim(path, options.overwrite)?;
             let passphrase = options.encryption.as_ref().map(|encryption| encryption.passphrase.clone());
             let mut draft = Self { image: None, place, passphrase };

@@ -3,6 +3,7 @@
 //! The tree of files is known in full before anything is made, so the image has the right size from the beginning and is
 //! written once, from front to back. It is made under a name of its own and takes its place when it is whole.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -13,14 +14,17 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
+use super::convert::{self, ConvertOptions};
 use super::import::{self, FolderOptions};
+use crate::codec::Level;
 use crate::container::Format;
+use crate::container::raw::Raw;
 use crate::crypt::Encryption;
 use crate::device::{BlockDevice, Slice};
 use crate::fs::Timestamp;
 use crate::fs::hfsplus::build::{self, Built, Plan};
 use crate::fs::source::Tree;
-use crate::open::{self, Draft, Image};
+use crate::open::{self, Draft, FileDraft, Image};
 use crate::partition::{APPLE_HFS, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -38,6 +42,8 @@ pub struct CreateOptions {
     pub band_size: Option<u64>,
     /// Bytes of a sector, of formats that have a choice: 512 or 4096. `None`: 512.
     pub sector_size: Option<u32>,
+    /// How hard UDZO is compressed. `None`: level 1.
+    pub level: Option<Level>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
     /// What is on the disk. `None`: nothing, it is blank.
@@ -148,14 +154,19 @@ pub struct Created {
 ///
 /// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    let CreateOptions { format, len, band_size, sector_size, overwrite, volume, epoch, encryption, thin } = options;
+    let CreateOptions { format, len, band_size, sector_size, level, overwrite, volume, epoch, encryption, thin } = options;
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
     }
     let blank =
         |len| open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption: encryption.clone(), thin };
-    blank(len.unwrap_or(0)).check().map_err(|error| error.in_file(path))?;
+    let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0)).check());
+    checked.map_err(|error| error.in_file(path))?;
+    if format.is_udif() && encryption.is_some() {
+        let message = format!("an encrypted {format} is made of an encrypted image, by converting that");
+        return Err(Error::unsupported(LAYER, message).in_file(path));
+    }
     if thin && volume.is_some() {
         let message =
             "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
@@ -175,10 +186,28 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let ids = Ids::new(epoch, &name, &tree);
     let options = build::Options { name, case_sensitive, block_size, created, latest: epoch, identifier: ids.volume };
     let plan = Plan::new(tree, options)?;
-    let draft = draft(len.map_or_else(|| disk_len(&plan, layout, sector_size), Ok)?)?;
+    let len = len.map_or_else(|| disk_len(&plan, layout, sector_size), Ok)?;
+    if format.is_udif() {
+        // Built on a raw disk without a name to stay, then packed.
+        let scratch = scratch_beside(path)?;
+        let disk: Arc<dyn BlockDevice> = Arc::new(Raw::blank(scratch.file().clone(), len)?);
+        let built = build_on(&disk, &plan, layout, ids.disk, progress)?;
+        let options = ConvertOptions { format, level, overwrite, ..ConvertOptions::default() };
+        let image = convert::udif::pack(&*disk, path, &options, progress).map_err(|error| error.in_file(path))?.image;
+        return Ok(Created { image, volume: Some(built) });
+    }
+    let draft = draft(len)?;
     let built = build_on(draft.image().disk(), &plan, layout, ids.disk, progress)?;
     progress.stage("flush", 0);
     Ok(Created { image: draft.finish()?, volume: Some(built) })
+}
+
+/// A file for what `image` is made of, removed when it is dropped.
+fn scratch_beside(image: &Path) -> Result<FileDraft> {
+    let mut name = OsString::from(".");
+    name.push(image.file_name().unwrap_or_default());
+    name.push(".volume");
+    FileDraft::new(&image.with_file_name(name), true)
 }
 
 fn build_on(

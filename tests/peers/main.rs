@@ -25,6 +25,7 @@ mod sleuthkit;
 mod suite;
 mod tar;
 mod tree;
+mod udif;
 mod volume;
 
 use std::path::PathBuf;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);
     tar::add(&mut suite);
+    udif::add(&mut suite);
     suite.run()
 }
 

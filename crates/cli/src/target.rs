@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bandsaw::codec::Level;
 use bandsaw::container::Format;
 use bandsaw::{Error, Kind, size};
 use clap::Args;
@@ -11,8 +12,10 @@ use crate::failure::{Failure, Outcome};
 /// The container of a new image, for every verb that makes one.
 #[derive(Debug, Args)]
 pub(crate) struct Container {
-    /// Format: udrw (raw), udsb (sparse bundle), udsp (sparse image) or asif (Apple sparse image), in any case; without it
-    /// the name decides: .sparsebundle is udsb, .sparseimage is udsp, .asif is asif, .dmg, .img, .iso and .raw are udrw
+    /// Format: udrw (raw), udsb (sparse bundle), udsp (sparse image), asif (Apple sparse image), or one that cannot be changed:
+    /// udzo (compressed by zlib), ulfo (LZFSE), ulmo (LZMA), udbz (bzip2), udco (ADC), udro (not compressed), in any case;
+    /// without it the name decides: .sparsebundle is udsb, .sparseimage is udsp, .asif is asif, .dmg, .img, .iso and .raw
+    /// are udrw
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
     /// Size of bands: of a sparse bundle 1m to 8g, without it 8m, or more where a full bundle had more than 65,536 bands; of
@@ -22,6 +25,9 @@ pub(crate) struct Container {
     /// Size of an Apple sparse image's sectors: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     sector_size: Option<u64>,
+    /// How hard to compress udzo: 1 (fast, the default) to 9 (small)
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
+    level: Option<u8>,
     /// Replace an image that exists
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,
@@ -31,6 +37,11 @@ impl Container {
     /// The size of sectors asked for. What no number of the field holds is refused like any other odd size.
     pub(crate) fn sector_size(&self) -> Option<u32> {
         self.sector_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX))
+    }
+
+    /// The level of compression asked for.
+    pub(crate) fn level(&self) -> Outcome<Option<Level>> {
+        Ok(self.level.map(Level::new).transpose()?)
     }
 
     /// The format asked for by name.

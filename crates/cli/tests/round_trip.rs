@@ -36,6 +36,28 @@ fn a_folder_becomes_a_bundle_and_a_folder_again() {
 }
 
 #[test]
+fn a_folder_becomes_a_compressed_image_in_one_go() {
+    let scratch = Scratch::new();
+    let src = scratch.sample();
+    for format in ["udzo", "ulfo", "ulmo", "udbz", "udco", "udro"] {
+        let sheet = scratch.ok(&["create", "a.dmg", "--from", "src", "--format", format, "--overwrite"]);
+        assert!(sheet.contains(&format.to_uppercase()), "{sheet}");
+        assert_eq!(scratch.names(), ["a.dmg", "src"]);
+        scratch.ok(&["verify", "a.dmg"]);
+        scratch.ok(&["check", "a.dmg"]);
+        scratch.ok(&["extract", "a.dmg", "out"]);
+        assert_eq!(inventory(&scratch.path("out")), inventory(&src), "{format}");
+        fs::remove_dir_all(scratch.path("out")).unwrap();
+    }
+    scratch.ok(&["convert", "a.dmg", "b.dmg", "--format", "udzo", "--level", "9"]);
+    let streamed = scratch.run(&["convert", "a.dmg", "-", "--format", "udzo", "--level", "9"]);
+    assert!(streamed.status.success() && streamed.stdout == fs::read(scratch.path("b.dmg")).unwrap());
+    assert!(scratch.fails(2, &["convert", "a.dmg", "c.dmg", "--format", "udzo", "--level", "10"]).contains("--level"));
+    assert!(scratch.fails(2, &["convert", "a.dmg", "c.dmg", "--format", "ulfo", "--level", "9"]).contains("only UDZO"));
+    assert!(scratch.fails(2, &["create", "c.dmg", "--size", "10m", "--format", "udzo"]).contains("cannot be changed"));
+}
+
+#[test]
 fn sparse_files_hold_what_a_bundle_holds() {
     let scratch = Scratch::new();
     let src = scratch.sample();

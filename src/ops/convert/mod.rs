@@ -2,19 +2,21 @@
 //!
 //! [`convert`] makes the target under a name of its own and puts it in its place when it is whole. How the disk gets there
 //! depends on the target: containers that are changed in place are blank disks to which [`copy`](mod@copy) copies, standard
-//! output is a [`stream`]. [`resume`] goes on with what was broken off.
+//! output is a [`stream`], and [`udif`] images are written from front to back. [`resume`] goes on with what was broken off.
 
 pub mod copy;
 mod resume;
 mod stream;
+pub(super) mod udif;
 
 use std::path::Path;
 
-use crate::Result;
+use crate::codec::Level;
 use crate::container::Format;
 use crate::crypt::Encryption;
 use crate::open::{CreateOptions, Draft, Image};
 use crate::progress::Progress;
+use crate::{Error, Kind, Result};
 
 pub use self::copy::{Copied, Order};
 pub use self::resume::resume;
@@ -29,6 +31,8 @@ pub struct ConvertOptions {
     pub band_size: Option<u64>,
     /// Bytes of a sector, of formats that have a choice. `None`: those of the source's partition map, or else of its disk.
     pub sector_size: Option<u32>,
+    /// How hard UDZO is compressed. `None`: level 1.
+    pub level: Option<Level>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
     /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
@@ -36,6 +40,12 @@ pub struct ConvertOptions {
 }
 
 impl ConvertOptions {
+    /// Refuses what the format does not have.
+    fn check(&self, from: &Image) -> Result<()> {
+        check_level(self.format, self.level)?;
+        self.create(from).check()
+    }
+
     /// The blank image that the disk of `from` is copied to.
     fn create(&self, from: &Image) -> CreateOptions {
         CreateOptions {
@@ -49,6 +59,14 @@ impl ConvertOptions {
             thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
         }
     }
+}
+
+/// Refuses a level of compression where there is none.
+pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
+    if level.is_some() && format != Format::Udzo {
+        return Err(Error::new(Kind::Invalid, "image", format!("{format} has no levels of compression, only UDZO has")));
+    }
+    Ok(())
 }
 
 /// What became of it.
@@ -65,6 +83,10 @@ pub struct Converted {
 /// It is made under a name of its own beside `to` and gets its place when it is whole: whatever goes wrong, or if
 /// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
 pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    options.check(from).map_err(|error| error.in_file(to))?;
+    if options.format.is_udif() {
+        return udif::pack(&**from.disk(), to, options, progress).map_err(|error| error.in_file(to));
+    }
     onto_blank_disk(from, to, options, progress)
 }
 

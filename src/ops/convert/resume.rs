@@ -12,7 +12,7 @@ use super::{ConvertOptions, Converted, order};
 use crate::open::{CreateOptions, Image, KeptDraft};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 /// After so many bytes of the disk what was copied is made durable: what is done twice at most.
 const STEP: u64 = 256 << 20;
@@ -26,6 +26,10 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
         return Err(Error::unsupported("convert", message).in_file(to));
     }
     let disk = from.disk();
+    if !options.format.can_change() {
+        let message = format!("{} is made in one go: there is nothing to go on with", options.format);
+        return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
+    }
     let create = options.create(from);
     let mut draft = KeptDraft::new(to, &create, &identity(from, &create)?)?;
     let (len, order) = (disk.info().len, order(draft.image(), false));

@@ -1,14 +1,16 @@
 //! A disk to standard output, or anything else that is written from front to back.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::copy::{Copied, runs_of_data};
+use crate::codec::Level;
 use crate::container::Format;
+use crate::container::udif::ToStream;
 use crate::device::BlockDevice;
-use crate::ops::ahead::{self, Piece};
+use crate::ops::ahead::{self, PIECE, Piece};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -16,11 +18,24 @@ const LAYER: &str = "output";
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Writes `disk` to `out` in a format that is written in one pass: the raw ones. Holes and zeros become holes where `out`
-/// is a file that ends where it is written to, and zeros elsewhere.
+/// Writes `disk` to `out` in a format that is written in one pass: a raw one, or a kind of UDIF, which `level` is for. In a raw
+/// one holes and zeros become holes where `out` is a file that ends where it is written to, and zeros elsewhere.
 ///
 /// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it fails stays: nobody can take it back.
-pub fn stream(disk: &dyn BlockDevice, format: Format, out: File, progress: &dyn Progress) -> Result<Copied> {
+pub fn stream(
+    disk: &dyn BlockDevice,
+    format: Format,
+    level: Option<Level>,
+    out: File,
+    progress: &dyn Progress,
+) -> Result<Copied> {
+    super::check_level(format, level)?;
+    if format.is_udif() {
+        // Small chunks and many of them: a pipe takes them together.
+        let mut out = BufWriter::with_capacity(PIECE, out);
+        let copied = super::udif::write(disk, format, level, &mut ToStream(&mut out), progress)?;
+        return out.flush().map_err(failed).map(|()| copied);
+    }
     if !format.is_plain() {
         let message = format!("{format} ({}) is not written from front to back, so it needs a file", format.description());
         return Err(Error::unsupported(LAYER, message));

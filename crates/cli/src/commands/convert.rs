@@ -31,6 +31,8 @@ Examples:
   bandsaw convert Disk.sparsebundle disk.dmg                   and back
   bandsaw convert vm.asif vm.img                               an Apple sparse image for other systems
   bandsaw convert App.dmg App.sparsebundle                     a compressed image becomes one that can be changed
+  bandsaw convert Docs.sparsebundle docs.dmg --format udzo --level 9
+                                                               a compressed image, to be given away
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
   bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
@@ -43,7 +45,7 @@ pub(crate) struct Convert {
     /// The image to read
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
-    /// The image to make; - writes a raw image to standard output
+    /// The image to make; - writes a raw image, or one that cannot be changed, to standard output
     #[arg(value_name = "TARGET", required_unless_present = "output")]
     target: Option<PathBuf>,
     /// The same as TARGET
@@ -159,7 +161,8 @@ impl Convert {
     fn to_file(&self, source: &Image, target: &Path, format: Format, encryption: Option<Encryption>, output: &Output) -> Outcome {
         let Container { band_size, overwrite, .. } = self.container;
         let sector_size = self.container.sector_size();
-        let options = ConvertOptions { format, band_size, sector_size, overwrite, encryption };
+        let level = self.container.level()?;
+        let options = ConvertOptions { format, band_size, sector_size, level, overwrite, encryption };
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
         let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
@@ -197,7 +200,7 @@ impl Convert {
         let bar = Bar::new(output);
         let out = io::stdout().as_fd().try_clone_to_owned();
         let out = out.map_err(|error| Error::io("standard output", "cannot be used", error))?;
-        let copied = stream(&**source.disk(), format, File::from(out), &bar)?;
+        let copied = stream(&**source.disk(), format, self.container.level()?, File::from(out), &bar)?;
         drop(bar);
         let Copied { read: bytes_read, written: bytes_written } = copied;
         let size = source.disk().info().len;

@@ -104,6 +104,7 @@ impl Create {
             len: self.size.map(|size| whole_sectors(size, self.container.sector_size(), output)),
             band_size: self.container.band_size,
             sector_size: self.container.sector_size(),
+            level: self.container.level()?,
             overwrite: self.container.overwrite,
             volume: self.volume()?,
             epoch: epoch()?,

@@ -1,0 +1,78 @@
+//! A disk into UDIF: cut in areas by its map, packed, and written from front to back.
+
+use std::path::Path;
+
+use super::{ConvertOptions, Converted, Copied};
+use crate::codec::Level;
+use crate::container::Format;
+use crate::container::udif::{self, Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice};
+use crate::crypt;
+use crate::device::BlockDevice;
+use crate::open::{FileDraft, Keys, OpenOptions};
+use crate::partition::{self, Scheme};
+use crate::progress::Progress;
+use crate::{Kind, Result};
+
+/// Makes an image at `to` that holds `disk`, durably.
+pub(in crate::ops) fn pack(
+    disk: &dyn BlockDevice,
+    to: &Path,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<Converted> {
+    let ConvertOptions { format, level, overwrite, encryption, .. } = options;
+    EncodeOptions { format: *format, level: *level }.check()?;
+    let draft = FileDraft::new(to, *overwrite)?;
+    let fill = |target: &dyn BlockDevice| -> Result<Copied> {
+        let mut out = ToDevice::new(target);
+        let copied = write(disk, *format, *level, &mut out, progress)?;
+        out.finish()?;
+        progress.check()?;
+        progress.stage("flush", 0);
+        target.flush()?;
+        Ok(copied)
+    };
+    let copied = match encryption {
+        None => fill(&**draft.file())?,
+        // At most as long as the disk, and the list of its chunks.
+        Some(encryption) => {
+            let most = disk.info().len.saturating_add(disk.info().len / 1024 + (64 << 20));
+            fill(&crypt::Device::create(draft.file().clone(), &encryption.protection(most)?)?)?
+        }
+    };
+    let keys = encryption.as_ref().map(|encryption| &encryption.passphrase as &dyn Keys);
+    let opened = OpenOptions { image_format: Some(*format), keys, ..OpenOptions::default() };
+    Ok(Converted { image: draft.finish(&opened)?, copied })
+}
+
+/// Writes an image that holds `disk` to `sink`.
+pub(super) fn write(
+    disk: &dyn BlockDevice,
+    format: Format,
+    level: Option<Level>,
+    sink: &mut dyn Sink,
+    progress: &dyn Progress,
+) -> Result<Copied> {
+    let (numbers, areas) = areas(disk)?;
+    let Encoded { read, written } = udif::encode(disk, (numbers, &areas), &EncodeOptions { format, level }, sink, progress)?;
+    Ok(Copied { read, written })
+}
+
+/// The areas that get tables of their own. A disk whose map is of no use is one area.
+fn areas(disk: &dyn BlockDevice) -> Result<(Numbers, Vec<Area>)> {
+    let map = match partition::probe(disk) {
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Limit) => None,
+        map => map?,
+    };
+    let (scheme, areas) = partition::areas(disk, map.as_ref())?;
+    let areas = areas.into_iter().map(|area| {
+        let is_free = area.is_free();
+        Area { range: area.range, name: area.name, kind: area.kind, is_free }
+    });
+    let numbers = match scheme {
+        None => Numbers::Whole,
+        Some(Scheme::Apm) => Numbers::Apm,
+        Some(Scheme::Gpt | Scheme::Mbr) => Numbers::FromZero,
+    };
+    Ok((numbers, areas.collect()))
+}
