@@ -47,7 +47,10 @@ macro_rules! replays {
     };
 }
 
-replays! { address size partition_map hfsplus_volume journal btree_node tar_import info_plist udif udif_resources udif_set codec encode crypt_header bundle_model }
+replays! {
+    address size partition_map hfsplus_volume journal btree_node tar_import info_plist udif udif_resources
+    udif_set codec encode crypt_header bundle_model sparse_image asif
+}
 
 /// `fuzz/` is a workspace of its own, which `cargo test` does not build.
 #[test]

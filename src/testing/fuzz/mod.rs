@@ -8,6 +8,7 @@ mod crypt;
 mod hfsplus;
 mod journal;
 mod partition;
+mod sparse;
 mod tar;
 mod text;
 mod udif;
@@ -18,6 +19,7 @@ pub use crypt::crypt_header;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use journal::journal;
 pub use partition::partition_map;
+pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
 pub use text::{address, size};
 pub use udif::{codec, encode, udif};
@@ -46,6 +48,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
+    Target { name: "sparse_image", run: sparse_image, seeds: sparse::sparse_image_seeds },
+    Target { name: "asif", run: asif, seeds: sparse::asif_seeds },
     Target { name: "udif", run: udif, seeds: udif::udif_seeds },
     Target { name: "udif_resources", run: udif_resources, seeds: udif_set::resource_seeds },
     Target { name: "udif_set", run: udif_set, seeds: udif_set::set_seeds },
