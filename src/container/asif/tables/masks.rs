@@ -1,0 +1,101 @@
+//! Which blocks of partly written chunks count: a mask for each, many of them in one bitmap.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::LAYER;
+use super::super::geometry::Place;
+use super::super::layout::{DiskChunk, FileChunk, parse_bitmap_entry};
+use super::super::mask::Mask;
+use super::super::space::Space;
+use super::{NewBitmap, PER_PAGE, PageId, State, Tables};
+use crate::{Error, Result};
+
+/// The mask of a chunk, and the bitmap that has a place for it, if that is known to be there.
+#[derive(Debug, Clone)]
+pub(super) struct MaskSlot {
+    pub(super) mask: Arc<Mask>,
+    pub(super) bitmap: Option<FileChunk>,
+}
+
+impl Tables {
+    /// The mask of `chunk`, which is partly written. The caller holds the chunk.
+    pub(in crate::container::asif) fn mask(&self, chunk: DiskChunk) -> Result<Arc<Mask>> {
+        if let Some(slot) = self.state().masks.get(chunk) {
+            return Ok(slot.mask.clone());
+        }
+        let place = self.geometry.place(chunk);
+        loop {
+            let raw = self.raw_entry(place.table, place.bitmap_entry)?;
+            let bitmap = parse_bitmap_entry(raw).and_then(|bitmap| bitmap.ok_or("a partly written chunk without a bitmap"));
+            let bitmap = bitmap.map_err(|wrong| self.wrong(&place, wrong))?;
+            let _stays = self.moving.shared(u64::from(place.table));
+            if self.state().raw_in_memory(place.table, place.bitmap_entry) != Some(raw) {
+                continue; // moved, or out of memory again
+            }
+            let mask = Arc::new(self.read_mask(self.mask_place(bitmap, &place))?);
+            self.state_mut().masks.insert(chunk, MaskSlot { mask: mask.clone(), bitmap: Some(bitmap) });
+            return Ok(mask);
+        }
+    }
+
+    fn read_mask(&self, at: Range<u64>) -> Result<Mask> {
+        let mut bytes = vec![0; (at.end - at.start) as usize];
+        self.read_padded(at.start, &mut bytes)?;
+        Mask::parse(bytes).map_err(|block| {
+            let wrong = format!("block {block} of a chunk has state 3, which is none");
+            Error::corrupt(LAYER, at.start + u64::from(block / 4), wrong)
+        })
+    }
+
+    pub(super) fn mask_place(&self, bitmap: FileChunk, place: &Place) -> Range<u64> {
+        let bytes = u64::from(self.geometry.mask_bytes());
+        let start = u64::from(place.in_group) * bytes;
+        self.geometry.in_file(bitmap, start..start + bytes)
+    }
+
+    /// Replaces the mask of a chunk that stays partly written where it is. The caller holds the chunk alone.
+    pub(in crate::container::asif) fn set_mask(&self, chunk: DiskChunk, mask: Mask) {
+        self.state_mut().set_mask(chunk, Some(Arc::new(mask)));
+    }
+
+    /// Gives the group of `chunk` a bitmap if it has none, and notes it with the chunk's mask.
+    pub(super) fn ensure_bitmap(&self, chunk: DiskChunk, space: &Space) -> Result<()> {
+        let place = self.geometry.place(chunk);
+        let id = PageId::of(place.table, place.bitmap_entry);
+        let raw = self.raw_entry(place.table, place.bitmap_entry)?;
+        let known = parse_bitmap_entry(raw).map_err(|wrong| self.wrong(&place, wrong))?;
+        let bitmap = match known {
+            Some(bitmap) => bitmap,
+            None => self.allocate_blank(space)?,
+        };
+        while known.is_none() {
+            {
+                let mut state = self.state_mut();
+                if let Some(page) = state.pages.change(id) {
+                    Arc::make_mut(page)[(place.bitmap_entry % PER_PAGE) as usize] = bitmap.0.into();
+                    state.new_bitmaps.push(NewBitmap { table: place.table, entry: place.bitmap_entry, chunk: bitmap });
+                    state.bitmaps += 1;
+                    break;
+                }
+            }
+            self.page_in(id)?;
+        }
+        if let Some(slot) = self.state_mut().masks.adjust(chunk) {
+            slot.bitmap = Some(bitmap);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    pub(super) fn set_mask(&mut self, chunk: DiskChunk, mask: Option<Arc<Mask>>) {
+        let Some(mask) = mask else { return self.masks.remove(chunk) };
+        if self.masks.get(chunk).is_none() {
+            self.masks.insert(chunk, MaskSlot { mask: mask.clone(), bitmap: None });
+        }
+        if let Some(slot) = self.masks.change(chunk) {
+            slot.mask = mask;
+        }
+    }
+}

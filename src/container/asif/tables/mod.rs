@@ -1,0 +1,291 @@
+//! The tables in memory: what stands for each chunk of the disk, read page by page when it is asked for.
+//!
+//! Reading goes on beside reading: the lock of the state is never held while a page is read or written. What was
+//! changed stays in memory until [`commit`](super::commit) has written it.
+//!
+//! * [`masks`]: which blocks of a partly written chunk count, in bitmaps. [`changes`]: what a commit writes.
+//! * [`moving`]: tables and bitmaps in other chunks of the file.
+
+mod changes;
+mod masks;
+mod moving;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zerocopy::big_endian::U64;
+use zerocopy::{FromZeros, IntoBytes};
+
+use self::changes::NewBitmap;
+use self::masks::MaskSlot;
+use super::LAYER;
+use super::cache::Cache;
+use super::geometry::{Geometry, Place};
+use super::layout::{DiskChunk, Entry, FileChunk};
+use super::mask::Mask;
+use super::space::Space;
+use crate::device::units::Units;
+use crate::device::{BlockDevice, regions};
+use crate::{Error, Result};
+
+/// Entries of a page.
+const PER_PAGE: u32 = 512;
+const PAGE_BYTES: u64 = PER_PAGE as u64 * 8;
+/// Pages kept, 16 MiB. Each tells of 512 chunks: enough for 2 TiB in use at a time.
+const PAGES: usize = 4096;
+/// Bytes of masks kept.
+const MASK_BYTES: usize = 8 << 20;
+/// Pages, and masks, kept at least, however many images share the memory.
+const LEAST_KEPT: usize = 64;
+
+/// Part of a table, as on disk.
+type Page = [U64; PER_PAGE as usize];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PageId {
+    table: u32,
+    page: u32,
+}
+
+impl PageId {
+    fn of(table: u32, entry: u32) -> Self {
+        Self { table, page: entry / PER_PAGE }
+    }
+
+    fn unit(self) -> u64 {
+        u64::from(self.table) << 32 | u64::from(self.page)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tables {
+    file: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+    state: RwLock<State>,
+    /// One for each page: only one reads it.
+    paging: Units,
+    /// One for each table: shared while its page or a mask of it is read, exclusive while it, or a bitmap, is made or
+    /// moved.
+    moving: Units,
+}
+
+#[derive(Debug)]
+struct State {
+    directory: BTreeMap<u32, FileChunk>,
+    directory_changed: bool,
+    pages: Cache<PageId, Arc<Page>>,
+    masks: Cache<DiskChunk, MaskSlot>,
+    /// Entries of bitmaps that are not on disk yet. They must be there before any mask in them is told of.
+    new_bitmaps: Vec<NewBitmap>,
+    bitmaps: u64,
+}
+
+impl Tables {
+    pub(super) fn new(file: Arc<dyn BlockDevice>, geometry: Geometry, directory: BTreeMap<u32, FileChunk>, bitmaps: u64) -> Self {
+        let masks = MASK_BYTES / geometry.mask_bytes().max(64) as usize;
+        let state = State {
+            directory,
+            directory_changed: false,
+            pages: Cache::new(PAGES),
+            masks: Cache::new(masks),
+            new_bitmaps: Vec::new(),
+            bitmaps,
+        };
+        Self { file, geometry, state: RwLock::new(state), paging: Units::default(), moving: Units::default() }
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps only so much that `images` of the kind take no more memory than one alone.
+    pub(super) fn share(&mut self, images: usize) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let part = |limit: usize| (limit / images.max(1)).max(LEAST_KEPT.min(limit));
+        state.pages.set_limit(part(state.pages.limit()));
+        state.masks.set_limit(part(state.masks.limit()));
+    }
+
+    /// Tables and bitmaps.
+    pub(super) fn count(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.directory.len() as u64, state.bitmaps)
+    }
+
+    /// What stands for `chunk`.
+    pub(super) fn entry(&self, chunk: DiskChunk) -> Result<Entry> {
+        let place = self.geometry.place(chunk);
+        let raw = self.raw_entry(place.table, place.entry)?;
+        Entry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))
+    }
+
+    fn raw_entry(&self, table: u32, entry: u32) -> Result<u64> {
+        loop {
+            {
+                let state = self.state();
+                if !state.directory.contains_key(&table) {
+                    return Ok(0);
+                }
+                if let Some(page) = state.pages.get(PageId::of(table, entry)) {
+                    return Ok(page[(entry % PER_PAGE) as usize].get());
+                }
+            }
+            self.page_in(PageId::of(table, entry))?;
+        }
+    }
+
+    fn wrong(&self, place: &Place, what: &'static str) -> Error {
+        let table = self.state().directory.get(&place.table).map_or(0, |chunk| self.geometry.in_file(*chunk, 0..0).start);
+        Error::corrupt(LAYER, table + u64::from(place.entry) * 8, what)
+    }
+
+    /// How many chunks from `chunk` on, up to `end`, have the same entry without data as it has. May stop early.
+    pub(super) fn run_without_data(&self, chunk: DiskChunk, end: DiskChunk) -> Result<u64> {
+        let place = self.geometry.place(chunk);
+        let first = self.raw_entry(place.table, place.entry)?;
+        let state = self.state();
+        let until = match state.directory.range(place.table..).next() {
+            Some((table, _)) if *table == place.table => {
+                let Some(page) = state.pages.get(PageId::of(place.table, place.entry)) else { return Ok(1) };
+                let rest = &page[(place.entry % PER_PAGE) as usize..];
+                let same = rest.iter().take_while(|entry| entry.get() == first).count() as u64;
+                // Bitmap entries lie between: data entries are followed from the chunk's own to the group's last.
+                let in_group = u64::from(place.bitmap_entry - place.entry);
+                chunk.0 + same.min(in_group).max(1)
+            }
+            Some((table, _)) => u64::from(*table) * self.geometry.chunks_per_table(),
+            None => end.0,
+        };
+        Ok(until.min(end.0).max(chunk.0 + 1) - chunk.0)
+    }
+
+    /// Reads a page, if it is not there and its table is.
+    fn page_in(&self, id: PageId) -> Result<()> {
+        let _stays = self.moving.shared(u64::from(id.table));
+        self.read_page(id)
+    }
+
+    /// As [`page_in`](Self::page_in), for one who holds the table.
+    fn read_page(&self, id: PageId) -> Result<()> {
+        let _alone = self.paging.exclusive(id.unit());
+        let table = {
+            let state = self.state();
+            match state.directory.get(&id.table) {
+                Some(table) if state.pages.get(id).is_none() => *table,
+                _ => return Ok(()),
+            }
+        };
+        let mut page: Page = FromZeros::new_zeroed();
+        let at = self.page_place(table, id);
+        self.read_padded(at.start, &mut page.as_mut_bytes()[..(at.end - at.start) as usize])?;
+        self.state_mut().pages.insert(id, Arc::new(page));
+        Ok(())
+    }
+
+    /// Where a page is in the file. The last one of an odd table is shorter.
+    fn page_place(&self, table: FileChunk, id: PageId) -> Range<u64> {
+        let start = u64::from(id.page) * PAGE_BYTES;
+        self.geometry.in_file(table, start..(start + PAGE_BYTES).min(self.geometry.chunk_bytes()))
+    }
+
+    /// Reads from the file. Where it ends within a table or bitmap, there are zeros: nothing was ever written.
+    fn read_padded(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let there = self.file.info().len.saturating_sub(at).min(buf.len() as u64) as usize;
+        if there == 0 { Ok(()) } else { self.file.read_at(at, &mut buf[..there]) }
+    }
+
+    /// Lets `entry` stand for `chunk`, with a mask if it is partly written. The caller holds the chunk alone.
+    pub(super) fn set(&self, chunk: DiskChunk, entry: Entry, mask: Option<Mask>, space: &Space) -> Result<()> {
+        let place = self.geometry.place(chunk);
+        let id = PageId::of(place.table, place.entry);
+        let mask = mask.map(Arc::new);
+        self.ensure_table(place.table, space)?;
+        loop {
+            {
+                let mut state = self.state_mut();
+                if let Some(page) = state.pages.change(id) {
+                    Arc::make_mut(page)[(place.entry % PER_PAGE) as usize] = entry.raw().into();
+                    state.set_mask(chunk, mask);
+                    return Ok(());
+                }
+            }
+            self.page_in(id)?;
+        }
+    }
+
+    /// Lets `entry` stand for `chunk`, which keeps its mask. The caller holds the chunk alone; its table is there.
+    pub(super) fn replace(&self, chunk: DiskChunk, entry: Entry) -> Result<()> {
+        let place = self.geometry.place(chunk);
+        let id = PageId::of(place.table, place.entry);
+        loop {
+            if let Some(page) = self.state_mut().pages.change(id) {
+                Arc::make_mut(page)[(place.entry % PER_PAGE) as usize] = entry.raw().into();
+                return Ok(());
+            }
+            self.page_in(id)?;
+        }
+    }
+
+    fn ensure_table(&self, table: u32, space: &Space) -> Result<()> {
+        if self.state().directory.contains_key(&table) {
+            return Ok(());
+        }
+        let _alone = self.moving.exclusive(u64::from(table));
+        if self.state().directory.contains_key(&table) {
+            return Ok(());
+        }
+        let chunk = self.allocate_blank(space)?;
+        let mut state = self.state_mut();
+        state.directory.insert(table, chunk);
+        state.directory_changed = true;
+        Ok(())
+    }
+
+    fn allocate_blank(&self, space: &Space) -> Result<FileChunk> {
+        let chunk = space.allocate()?;
+        let blank = regions::blank(&*self.file, self.geometry.in_file(chunk, 0..self.geometry.chunk_bytes()));
+        blank.inspect_err(|_| space.give_back(chunk)).map(|()| chunk)
+    }
+
+    /// What each entry of a table says that is not zero, in memory or on disk, with its number.
+    pub(super) fn each_entry(&self, table: u32, each: &mut dyn FnMut(u32, u64)) -> Result<()> {
+        let pages = self.geometry.entries_per_table().div_ceil(PER_PAGE);
+        let mut from_file: Page = FromZeros::new_zeroed();
+        for page in 0..pages {
+            let id = PageId { table, page };
+            let in_memory = self.state().pages.get(id).cloned();
+            let place = self.state().directory.get(&table).map(|chunk| self.page_place(*chunk, id));
+            let entries: &Page = match (&in_memory, place) {
+                (Some(page), _) => page,
+                (None, None) => return Ok(()),
+                (None, Some(at)) => {
+                    from_file.fill(U64::ZERO);
+                    self.read_padded(at.start, &mut from_file.as_mut_bytes()[..(at.end - at.start) as usize])?;
+                    &from_file
+                }
+            };
+            for (number, entry) in (page * PER_PAGE..self.geometry.entries_per_table()).zip(entries) {
+                if entry.get() != 0 {
+                    each(number, entry.get());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables there are, and where.
+    pub(super) fn directory(&self) -> BTreeMap<u32, FileChunk> {
+        self.state().directory.clone()
+    }
+}
+
+impl State {
+    fn raw_in_memory(&self, table: u32, entry: u32) -> Option<u64> {
+        Some(self.pages.get(PageId::of(table, entry))?[(entry % PER_PAGE) as usize].get())
+    }
+}
