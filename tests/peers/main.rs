@@ -19,6 +19,7 @@ mod programs;
 mod python;
 mod qemu;
 mod qemu_img;
+mod readers;
 mod sevenzip;
 mod sfdisk;
 mod sleuthkit;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     parted::add(&mut suite);
     python::add(&mut suite);
     qemu_img::add(&mut suite);
+    readers::add(&mut suite);
     sevenzip::add(&mut suite);
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);

@@ -1,0 +1,94 @@
+//! Readers that forensic tools are built on, none of which shares code with us or with the other: libmodi (through its Python
+//! binding) reads sparse images, as far as the first part of their index goes; `dissect.hypervisor` reads ASIF.
+
+use std::path::Path;
+use std::process::Command;
+
+use bandsaw::container::Format;
+use bandsaw::device::Leave;
+use bandsaw::open::{self, CreateOptions, Image};
+use bandsaw::ops::checksum::{Algorithm, checksum};
+use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::progress::Silent;
+
+use crate::noise::noise;
+use crate::programs::{Program, peer_python, run_text};
+use crate::suite::Suite;
+use crate::volume;
+
+/// Prints the SHA-256 of the disk in a sparse image.
+const MODI: &str = "
+import hashlib, pymodi, sys
+image, digest = pymodi.handle(), hashlib.sha256()
+image.open(sys.argv[1])
+while block := image.read_buffer(1 << 20):
+    digest.update(block)
+print(digest.hexdigest())
+";
+
+/// The same of an ASIF image.
+const DISSECT: &str = "
+import hashlib, sys
+from dissect.hypervisor.disk.asif import ASIF
+disk, digest = ASIF(open(sys.argv[1], 'rb')).open(), hashlib.sha256()
+while block := disk.read(1 << 20):
+    digest.update(block)
+print(digest.hexdigest())
+";
+
+const MIB: u64 = 1 << 20;
+/// The last band, or chunk, is not whole.
+const LEN: u64 = 50 * MIB + 4096;
+
+pub(crate) fn add(suite: &mut Suite) {
+    suite
+        .peer("libmodi", &[Program::PeerModule("pymodi")])
+        .test("reads_our_sparse_image", || reads_ours(Format::Udsp, "x.sparseimage", MODI))
+        .test("reads_our_volumes_in_sparse_images", || reads_our_volumes(Format::Udsp, "x.sparseimage", MODI));
+    suite
+        .peer("dissect", &[Program::PeerModule("dissect.hypervisor")])
+        .test("reads_our_asif", || reads_ours(Format::Asif, "x.asif", DISSECT))
+        .test("reads_our_volumes_in_asif", || reads_our_volumes(Format::Asif, "x.asif", DISSECT));
+}
+
+/// An image that was written in no order, in small pieces and large ones, discarded in parts and as a whole, cut and grown.
+fn reads_ours(format: Format, name: &str, script: &str) {
+    let scratch = crate::scratch();
+    let path = scratch.path().join(name);
+    let options = CreateOptions { format, len: 40 * MIB, ..CreateOptions::default() };
+    let image = open::create(&path, &options).expect("making an image");
+    let disk = image.disk();
+    let write = |at: u64, len: usize| disk.write_at(at, &noise(len)).expect("writing");
+    for at in [30, 3, 17, 4, 9, 10] {
+        write(at * MIB, 1 << 20);
+    }
+    write(0, 512);
+    write(5 * MIB - 700, 1400);
+    write(22 * MIB + 4096, 5000);
+    disk.flush().expect("flushing");
+    disk.discard(9 * MIB..10 * MIB, Leave::Zeros).expect("discarding");
+    disk.discard(3 * MIB + 8192..3 * MIB + 65536, Leave::Zeros).expect("discarding");
+    disk.set_len(25 * MIB, Leave::Zeros).expect("cutting");
+    disk.set_len(LEN, Leave::Zeros).expect("growing");
+    write(LEN - 700, 700);
+    disk.flush().expect("flushing");
+    compare(&image, &path, script);
+}
+
+fn reads_our_volumes(format: Format, name: &str, script: &str) {
+    for volume in volume::all() {
+        let scratch = crate::scratch();
+        let path = scratch.path().join(name);
+        let bundle = open::open(&volume.bundle, &open::OpenOptions::default()).expect("opening the bundle");
+        let options = ConvertOptions { format, ..ConvertOptions::default() };
+        let converted = convert(&bundle, &path, &options, &Silent).expect("converting");
+        compare(&converted.image, &path, script);
+    }
+}
+
+/// Fails unless the script finds in the file what is on the disk.
+fn compare(image: &Image, path: &Path, script: &str) {
+    let expected = checksum(&**image.disk(), Algorithm::Sha256, &Silent).expect("summing");
+    let told = run_text(Command::new(peer_python()).args(["-c", script]).arg(path));
+    assert_eq!(told.trim(), expected, "{}", path.display());
+}
