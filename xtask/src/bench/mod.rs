@@ -64,6 +64,8 @@ const GROUPS: &[Group] = &[
     (&[2], |b| stream::against_plain_file(b, Format::Udsb, 2, 1, [0.95, 0.95, 0.95])),
     (&[3], |b| stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])),
     (&[4], stream::band_sizes),
+    (&[6], |b| stream::against_plain_file(b, Format::Udsp, 6, 1, [0.9, 0.95, 0.95])),
+    (&[6], |b| stream::against_plain_file(b, Format::Asif, 6, 1, [0.9, 0.95, 0.95])),
     (&[7], stream::first_uses),
     (&[8, 11], crypt::cipher),
     (&[9], crypt::bundle),
