@@ -1,5 +1,6 @@
 //! The place of a new image among the files of the host: claimed first, taken when the image is finished.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,13 +49,16 @@ impl Place {
         if !folder_of(target).is_dir() {
             return Err(Error::new(Kind::NotFound, LAYER, "the folder it is to be in does not exist"));
         }
+        if let Some(prefix) = unfinished(target)?.to_str() {
+            platform::remove_leftovers(folder_of(target), prefix);
+        }
         Ok(Self { target: target.to_owned(), aside: unused_name(target)?, keeps: false, taken: false, old })
     }
 
     /// Claims `target` for an image that is made under a name that stays the same, and is not removed when this is dropped.
     pub(super) fn claim_kept(target: &Path, overwrite: bool) -> Result<Self> {
         let mut place = Self::claim(target, overwrite)?;
-        let mut name = std::ffi::OsString::from(".");
+        let mut name = OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
         name.push(".partial");
         (place.aside, place.keeps) = (target.with_file_name(name), true);
@@ -135,16 +139,23 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A name beside `target` that nothing has.
-fn unused_name(target: &Path) -> Result<PathBuf> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
+/// How the names of what is to be at `target` begin until it is finished.
+fn unfinished(target: &Path) -> Result<OsString> {
     let Some(name) = target.file_name() else {
         return Err(Error::new(Kind::Invalid, LAYER, "is no name for a new image"));
     };
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(".new-");
+    Ok(prefix)
+}
+
+/// A name beside `target` that nothing has.
+fn unused_name(target: &Path) -> Result<PathBuf> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
-        let mut aside = std::ffi::OsString::from(".");
-        aside.push(name);
-        aside.push(format!(".new-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+        let mut aside = unfinished(target)?;
+        aside.push(format!("{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
         let aside = target.with_file_name(aside);
         match fs::symlink_metadata(&aside) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(aside),

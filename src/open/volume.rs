@@ -231,12 +231,12 @@ fn is_fat(boot: &[u8]) -> bool {
 
 /// Opens the first volume that can be.
 pub(super) fn first_readable(volumes: &[Volume]) -> Result<Arc<dyn FileSystem>> {
-    first(volumes, Volume::open)?.ok_or_else(|| none_of(volumes, "holds no volume that can be read"))
+    first(volumes, Volume::open)?.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
 }
 
 /// Opens the first volume that can be changed.
 pub(super) fn first_writable(volumes: &[Volume]) -> Result<Arc<dyn FileSystemMut>> {
-    first(volumes, Volume::open_mut)?.ok_or_else(|| none_of(volumes, "holds no volume that can be changed"))
+    first(volumes, Volume::open_mut)?.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be changed"))
 }
 
 fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<Option<T>> {
@@ -265,7 +265,7 @@ fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<&'a 
         VolumeSelector::Number { partition, volume } => {
             let numbered =
                 |found: &&Volume| found.partition.unwrap_or(1) == *partition && volume.is_none_or(|number| number == 1);
-            volumes.iter().find(numbered).ok_or_else(|| missing(volumes, selector))
+            volumes.iter().find(numbered).ok_or_else(|| missing(Kind::NotFound, volumes, selector))
         }
         VolumeSelector::Name(name) => {
             let mut failed = None;
@@ -276,20 +276,26 @@ fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<&'a 
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            Err(failed.unwrap_or_else(|| missing(volumes, selector)))
+            Err(failed.unwrap_or_else(|| missing(unseen(volumes), volumes, selector)))
         }
     }
 }
 
-fn missing(volumes: &[Volume], selector: &VolumeSelector) -> Error {
-    none_of(volumes, "holds no such volume").named(selector.to_string())
+/// The kind of an error about what was not found: where no volume could be looked into, it may well be there.
+fn unseen(volumes: &[Volume]) -> Kind {
+    let none_is_supported = !volumes.is_empty() && !volumes.iter().any(|volume| volume.format.is_supported());
+    if none_is_supported { Kind::Unsupported } else { Kind::NotFound }
+}
+
+fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
+    none_of(kind, volumes, "holds no such volume").named(selector.to_string())
 }
 
 /// That none fits, and what there is.
-fn none_of(volumes: &[Volume], why: &str) -> Error {
+fn none_of(kind: Kind, volumes: &[Volume], why: &str) -> Error {
     let there: Vec<_> = volumes.iter().map(|volume| format!("{} on {}", volume.format, volume.place())).collect();
     let there = if there.is_empty() { "no file system that is known".to_owned() } else { there.join(", ") };
-    Error::new(Kind::NotFound, LAYER, format!("{why}; there is {there}"))
+    Error::new(kind, LAYER, format!("{why}; there is {there}"))
 }
 
 #[cfg(test)]
@@ -366,11 +372,13 @@ mod tests {
         assert_eq!((volumes[0].format, volumes[0].range.clone()), (VolumeFormat::Apfs, 0..LEN as u64));
         assert!(volumes[0].open().unwrap_err().message().contains("APFS"));
         let error = first_readable(&volumes).unwrap_err();
-        assert!(error.kind() == Kind::NotFound && error.message().contains("APFS on the whole disk"), "{error}");
+        assert!(error.kind() == Kind::Unsupported && error.message().contains("APFS on the whole disk"), "{error}");
         let number = |partition, volume| VolumeSelector::Number { partition, volume };
         assert_eq!(select(&volumes, &number(1, None)).unwrap_err().kind(), Kind::Unsupported);
         assert_eq!(select(&volumes, &number(2, None)).unwrap_err().kind(), Kind::NotFound);
         assert_eq!(select(&volumes, &number(1, Some(2))).unwrap_err().kind(), Kind::NotFound);
-        assert!(select(&volumes, &VolumeSelector::Name("Docs".into())).unwrap_err().to_string().contains("Docs"));
+        let error = select(&volumes, &VolumeSelector::Name("Docs".into())).unwrap_err();
+        assert!(error.kind() == Kind::Unsupported && error.to_string().contains("Docs"), "{error}");
+        assert_eq!(first_readable(&[]).unwrap_err().kind(), Kind::NotFound);
     }
 }

@@ -1,8 +1,9 @@
 //! What differs between operating systems: one file for each, with the same functions.
 //!
-//! What all of them share is here. [`on_battery`], [`mounts`], [`forbid_core_dumps`] and [`raise_file_limit`] are for front
-//! ends, the rest is for the local store. The macOS half was written from Apple's manual pages and never ran on a Mac.
+//! What all of them share is here. [`on_battery`], [`mounts`], [`forbid_core_dumps`], [`raise_file_limit`] and
+//! [`remove_leftovers`] are for front ends, the rest is for the local store. The macOS half was written from Apple's manual pages and never ran on a Mac.
 
+mod leftovers;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "macos")]
@@ -28,6 +29,7 @@ use macos as host;
 compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
 
 pub(crate) use host::{clone_file, copy_range, lock_holder, make_durable, make_names_durable, punch_hole};
+pub use leftovers::remove_leftovers;
 
 /// A place where a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! macOS. Compiled, never run there yet.
+//! macOS. Written from its manual pages; never compiled or run there yet.
 
 use std::borrow::Cow;
 use std::ffi::CStr;

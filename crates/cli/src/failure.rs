@@ -155,7 +155,7 @@ const INTERRUPT: u8 = 2;
 /// Exit codes and their meaning, for `--help` and the manual.
 pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "done"),
-    ("1", "failed in a way the codes below do not name (a read error, a full disk)"),
+    ("1", "failed in a way the codes below do not name (a read error, a full disk, a change of what can only be read)"),
     ("2", "the arguments make no sense"),
     ("3", "an image, volume or path does not exist"),
     ("4", "the target exists already, or the image is in use"),

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Kind, Result, platform};
 
 const LAYER: &str = "target";
 
@@ -34,7 +34,10 @@ impl NewFile {
             }
             _ => {
                 let aside = aside(path);
-                (File::create_new(&aside).map_err(failed)?, Some(aside))
+                let file = File::create_new(&aside).map_err(failed)?;
+                // Tells whoever tidies up after killed runs that this one lives; hosts without locks are let be.
+                let _ = file.try_lock();
+                (file, Some(aside))
             }
         };
         Ok(Self { out: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), aside, replaces: overwrite })
@@ -83,11 +86,16 @@ impl Drop for NewFile {
     }
 }
 
-/// A hidden name in the same folder, so that the file can be moved.
+/// A hidden name in the same folder, so that the file can be moved. What killed runs left under such names is removed.
 fn aside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".new-{}", std::process::id()));
+    name.push(".new-");
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Some(prefix) = name.to_str() {
+        platform::remove_leftovers(folder, prefix);
+    }
+    name.push(std::process::id().to_string());
     path.with_file_name(name)
 }
 

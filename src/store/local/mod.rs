@@ -12,7 +12,7 @@ mod replace;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -34,12 +34,14 @@ const DEPTH: usize = 64;
 #[derive(Debug)]
 pub struct Local {
     folders: Folders,
+    /// What killed runs left in the folder itself has been removed.
+    swept: Once,
 }
 
 impl Local {
     /// The store of what is in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folders: Folders::new(folder.into()) }
+        Self { folders: Folders::new(folder.into()), swept: Once::new() }
     }
 
     /// Where `name` is on the host, for messages.
@@ -83,6 +85,9 @@ impl Local {
     fn finish(&self, name: &str, cond: Put, fill: impl FnOnce(&File, &str) -> io::Result<()>) -> Result<bool> {
         self.check_changeable(name)?;
         let (folder, last) = self.make_place(name)?;
+        if split(name).0.is_empty() {
+            self.swept.call_once(|| platform::remove_leftovers(self.folders.root(), UNFINISHED));
+        }
         let new = unfinished_name(&folder).map_err(|source| self.failed("make a new file for", name, source))?;
         let moved = fill(&folder, &new).and_then(|()| move_new(&folder, &new, last, cond));
         if !matches!(moved, Ok(true)) {
