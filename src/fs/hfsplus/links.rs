@@ -27,7 +27,7 @@ pub(super) struct Links {
     files: Option<Private>,
     folders: Option<Private>,
     root_created: u32,
-    /// The files of a journal that is there for one session only.
+    /// The files of a journal that is there for one mount only.
     journal: Vec<Cnid>,
 }
 
@@ -57,7 +57,7 @@ impl Links {
         Ok(Self { files: private(FILES_FOLDER)?, folders: private(FOLDERS_FOLDER)?, root_created, journal: Vec::new() })
     }
 
-    /// Whether `id` is one of the private folders, or a file that is there for one session only.
+    /// Whether `id` is one of the private folders, or a file that is there for one mount only.
     pub(super) fn is_private(&self, id: Cnid) -> bool {
         self.private_folders().any(|private| private.id == id) || self.is_journal_file(id)
     }
@@ -67,27 +67,27 @@ impl Links {
         u32::from(self.files.is_some()) + u32::from(self.folders.is_some()) + self.journal_count()
     }
 
-    /// How many files are there for one session only.
+    /// How many files are there for one mount only.
     pub(super) fn journal_count(&self) -> u32 {
         self.journal.len() as u32 // at most two
     }
 
-    /// Whether `id` is a file that is there for one session only.
+    /// Whether `id` is a file that is there for one mount only.
     pub(super) fn is_journal_file(&self, id: Cnid) -> bool {
         self.journal.contains(&id)
     }
 
-    /// `id` is there for one session only.
+    /// `id` is there for one mount only.
     pub(super) fn hide_journal_file(&mut self, id: Cnid) {
         self.journal.push(id);
     }
 
-    /// No file is there for one session only.
+    /// No file is there for one mount only.
     pub(super) fn show_journal_files(&mut self) {
         self.journal.clear();
     }
 
-    /// Hides the files of a journal that a session has left.
+    /// Hides the files of a journal that a mount has left.
     pub(super) fn hide_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
         for name in JOURNAL_NAMES {
             if let Some(Object::File(file)) = catalog.get(Cnid::ROOT, &units(name))?

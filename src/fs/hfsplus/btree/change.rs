@@ -10,10 +10,10 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
-use super::Tree;
 use super::draft::Draft;
 use super::map::NodeMap;
 use super::node::{Node, NodeCache};
+use super::{Rank, Tree};
 use crate::fs::hfsplus::layout::{FIRST_RECORD, TreeHeaderRaw, node_kind};
 use crate::{Error, Kind, Result};
 
@@ -64,6 +64,17 @@ impl Tree {
     /// Forgets which nodes were changed: they stay so.
     pub(in crate::fs::hfsplus) fn settle(&mut self) {
         self.touched.clear();
+    }
+
+    /// Where the nodes written since the last call lie on the volume, and how they rank among each other.
+    pub(in crate::fs::hfsplus) fn take_ranks(&mut self) -> Vec<(u64, Rank)> {
+        let ranks = std::mem::take(&mut self.ranks);
+        ranks.into_iter().map(|(number, rank)| (self.file.volume_offset(self.offset(number)), rank)).collect()
+    }
+
+    /// A node gets records that another one has: it is best in its place before the other loses them.
+    pub(super) fn gains(&mut self, number: u32) {
+        self.ranks.insert(number, Rank::New);
     }
 
     /// Goes back to what was saved; the file has already.
@@ -215,6 +226,10 @@ impl Tree {
         let bytes = draft.finish(self.node_size);
         self.file.overwrite(self.offset(draft.number), &bytes)?;
         self.touched.push(draft.number);
+        let rank = self.ranks.entry(draft.number).or_insert(Rank::Other);
+        if *rank != Rank::New {
+            *rank = if draft.kind == node_kind::LEAF { Rank::Leaf } else { Rank::Other };
+        }
         let node = Node::parse(draft.number, bytes).map_err(|message| self.corrupt(draft.number, message))?;
         self.cache.put(&Arc::new(node));
         Ok(())

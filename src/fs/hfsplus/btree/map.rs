@@ -3,8 +3,8 @@
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
-use super::Tree;
 use super::draft::Draft;
+use super::{Rank, Tree};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{FIRST_RECORD, HEADER_MAP_OFFSET, header_map_bits, map_node_bits, node_kind};
@@ -37,6 +37,7 @@ impl Tree {
         self.mark(number, true)?;
         self.map_mut()?.first_free = number + 1;
         self.head.free_nodes = free.into();
+        self.ranks.insert(number, Rank::New);
         Ok(number)
     }
 
@@ -45,6 +46,7 @@ impl Tree {
         self.file.overwrite(self.offset(number), &vec![0; self.node_size.into()])?;
         self.cache.forget(number);
         self.touched.push(number);
+        self.ranks.insert(number, Rank::Freed);
         self.mark(number, false)?;
         let map = self.map_mut()?;
         map.first_free = map.first_free.min(number);

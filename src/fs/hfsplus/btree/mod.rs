@@ -10,6 +10,7 @@ mod settle;
 mod tests;
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use zerocopy::big_endian::{U16, U32};
@@ -124,6 +125,19 @@ pub(super) struct Tree {
     map: Option<NodeMap>,
     /// Nodes written since the changes were last kept.
     touched: Vec<u32>,
+    /// In which order nodes written since the last commit are best put in their places.
+    ranks: HashMap<u32, Rank>,
+}
+
+/// In which order changed nodes are best put in their places, so that whoever reads the tree meanwhile, without a look at
+/// the journal, finds what was there before: what nothing leads to yet; then what leads there; then what has become less;
+/// then what nothing leads to any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    New,
+    Other,
+    Leaf,
+    Freed,
 }
 
 impl Tree {
@@ -154,8 +168,8 @@ impl Tree {
         }
         let index_key = (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get());
         let (order, cache) = (kind.order(&header)?, NodeCache::new(total_nodes, node_size));
-        let (map, touched) = (None, Vec::new());
-        Ok(Self { kind, order, file, node_size, head: header, depth, index_key, cache, map, touched })
+        let (map, touched, ranks) = (None, Vec::new(), HashMap::new());
+        Ok(Self { kind, order, file, node_size, head: header, depth, index_key, cache, map, touched, ranks })
     }
 
     /// How the tree orders its keys.

@@ -24,7 +24,10 @@ impl Tree {
             if !ascending && let Some(left) = self.neighbour(parent, slot.checked_sub(1))? {
                 self.check_adjacent(&left, &draft)?;
                 return match share(left, draft, size) {
-                    Ok((left, right)) => Ok((slot - 1..slot + 1, vec![left, right])),
+                    Ok((left, right)) => {
+                        self.gains(left.number);
+                        Ok((slot - 1..slot + 1, vec![left, right]))
+                    }
                     Err(draft) => Ok((slot..slot + 1, self.divide(*draft, appended)?)),
                 };
             }
@@ -76,6 +79,7 @@ impl Tree {
         self.check_adjacent(&left, &right)?;
         right.move_head(right.len(), &mut left);
         left.next = right.next;
+        self.gains(left.number);
         self.link_back(right.next, &left, left.number)?;
         self.free_node(right.number)?;
         Ok(left)

@@ -147,7 +147,7 @@ impl Volume {
         })
     }
 
-    /// Removes what a session that did not end has left without a name.
+    /// Removes what a mount that did not end has left without a name.
     pub(super) fn reap_left(&mut self) -> Result<()> {
         let Some((private, _)) = self.read.links.files_folder() else { return Ok(()) };
         let mut left = Vec::new();

@@ -131,7 +131,7 @@ impl OpenFork {
 impl Drop for OpenFork {
     fn drop(&mut self) {
         let mut volume = self.shared.write();
-        // Best effort: nobody is left to tell. The next session removes what has no name.
+        // Best effort: nobody is left to tell. The next mount removes what has no name.
         let _ = self.note_date(&mut volume);
         let mut forks = self.shared.open_forks();
         if forks.get(&(self.id, self.kind)).is_some_and(|fork| fork.strong_count() == 0) {

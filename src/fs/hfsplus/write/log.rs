@@ -1,4 +1,4 @@
-//! The journal of a session, and the blocks it lies in.
+//! The journal of a mount, and the blocks it lies in.
 
 use crate::Result;
 use crate::fs::hfsplus::journal::Journal;
@@ -10,17 +10,17 @@ use super::buffer::Run;
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) journal: Journal,
-    /// The journal and its info block, where they go away with the session.
+    /// The journal and its info block, where they go away with the mount.
     pub(super) transient: Option<Vec<Extent>>,
 }
 
 impl Log {
-    /// Whether the volume has no journal outside of this session.
+    /// Whether the volume has no journal outside of this mount.
     pub(super) fn is_transient(&self) -> bool {
         self.transient.is_some()
     }
 
-    /// Blocks that are free again after the session.
+    /// Blocks that are free again after the mount.
     pub(super) fn blocks(&self) -> u64 {
         self.transient.iter().flatten().map(|extent| u64::from(extent.count)).sum()
     }

@@ -11,16 +11,17 @@
 mod attributes;
 mod bitmap;
 mod buffer;
+mod commit;
 mod entries;
 mod file;
 mod forks;
 mod links;
 mod log;
+mod mounting;
 mod moves;
 mod objects;
 mod records;
 mod recover;
-mod session;
 mod space;
 mod volume;
 mod xattrs;
@@ -79,6 +80,19 @@ impl HfsPlusMut {
     pub fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         let volume = RwLock::new(Volume::open(device, options)?);
         Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default() }) })
+    }
+
+    /// Gives the volume a journal of `size` bytes, by default as large as Apple's formatter makes it, and unmounts it.
+    /// [`Kind::Conflict`](crate::Kind) if it has one.
+    pub fn enable_journal(&self, size: Option<u64>) -> Result<()> {
+        file::note_dates(&self.shared)?;
+        self.shared.write().enable_journal(size)
+    }
+
+    /// Takes the volume's journal away, and unmounts it. [`Kind::NotFound`](crate::Kind) if it has none.
+    pub fn disable_journal(&self) -> Result<()> {
+        file::note_dates(&self.shared)?;
+        self.shared.write().disable_journal()
     }
 }
 

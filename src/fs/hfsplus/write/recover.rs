@@ -1,4 +1,4 @@
-//! Bringing a volume in order before it is changed: what waits in its journal, and what a session left that did not end.
+//! Bringing a volume in order before it is changed: what waits in its journal, and what a mount left that did not end.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::fs::hfsplus::layout::{
 use crate::fs::hfsplus::{HfsPlus, read_structure};
 use crate::{Error, Kind, Result};
 
-/// Stands in the header as the one who last wrote the volume while a session takes blocks for its journal or gives them
+/// Stands in the header as the one who last wrote the volume while a mount takes blocks for its journal or gives them
 /// back, and tells that nothing else is open.
 pub(super) const OPENING: [u8; 4] = *b"bsw~";
 
@@ -25,8 +25,8 @@ pub(super) const OPENING: [u8; 4] = *b"bsw~";
 pub(super) struct Recovered {
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) header: VolumeHeader,
-    /// The journal of a session that did not end.
-    pub(super) session: Option<Log>,
+    /// The journal of a mount that did not end.
+    pub(super) unfinished: Option<Log>,
 }
 
 /// Makes the volume on `device` what it is.
@@ -42,19 +42,19 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     if header.raw.last_mounted_version == OPENING && journal::is_transient(&*device, &header) {
         give_back(&device, header)?;
         let header = unwrapped(device.clone())?.header;
-        return Ok(Recovered { device, header, session: None });
+        return Ok(Recovered { device, header, unfinished: None });
     }
-    Ok(Recovered { device, header, session: None })
+    Ok(Recovered { device, header, unfinished: None })
 }
 
 /// Brings what waits in the journal to its place.
 fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovered> {
-    let Some(mut journal) = Journal::find(&device, &header)? else { return Ok(Recovered { device, header, session: None }) };
+    let Some(mut journal) = Journal::find(&device, &header)? else { return Ok(Recovered { device, header, unfinished: None }) };
     journal.apply()?;
     let mut header = unwrapped(device.clone())?.header;
     if journal::is_transient(&*device, &header) {
         let transient = Some(places(&*device, &header)?);
-        return Ok(Recovered { device, header, session: Some(Log { journal, transient }) });
+        return Ok(Recovered { device, header, unfinished: Some(Log { journal, transient }) });
     }
     if !header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT) {
         // Everything is whole that goes through the journal.
@@ -62,10 +62,10 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
         device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
         device.flush()?;
     }
-    Ok(Recovered { device, header, session: None })
+    Ok(Recovered { device, header, unfinished: None })
 }
 
-/// Gives the blocks back that a session had for its journal: the step before it, or the one after, was interrupted.
+/// Gives the blocks back that a mount had for its journal: the step before it, or the one after, was interrupted.
 fn give_back(device: &Arc<dyn BlockDevice>, mut header: VolumeHeader) -> Result<()> {
     let read = HfsPlus::open(device.clone())?;
     let map = read.space.fork(&header.raw.allocation_file, &Owner::Special("allocation file"), &mut |block| {
@@ -77,14 +77,14 @@ fn give_back(device: &Arc<dyn BlockDevice>, mut header: VolumeHeader) -> Result<
     }
     device.flush()?;
     header.raw.journal_info_block = 0.into();
-    header.raw.last_mounted_version = super::session::MADE_BY;
+    header.raw.last_mounted_version = super::mounting::MADE_BY;
     header.raw.attributes = (header.raw.attributes.get() | volume_attributes::UNMOUNTED).into();
     device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
     device.flush()
 }
 
 /// The blocks of a journal and its info block.
-fn places(device: &dyn BlockDevice, header: &VolumeHeader) -> Result<Vec<Extent>> {
+pub(super) fn places(device: &dyn BlockDevice, header: &VolumeHeader) -> Result<Vec<Extent>> {
     let head = AllocBlock(header.raw.journal_info_block.get());
     let info: JournalInfoBlockRaw = read_structure(device, head.offset(header.block_size))?;
     let block_size = u64::from(header.block_size);

@@ -53,7 +53,7 @@ struct Saved {
 impl Volume {
     pub(super) fn open(device: Arc<dyn BlockDevice>, options: WriteOptions) -> Result<Self> {
         device.info().check_writable(LAYER)?;
-        let recover::Recovered { device, header, session } = recover::recover(device)?;
+        let recover::Recovered { device, header, unfinished } = recover::recover(device)?;
         let buffer = Arc::new(Buffer::new(device.clone(), header.block_size));
         let mut read = HfsPlus::open(buffer.clone())?;
         if header.has(volume_attributes::SOFTWARE_LOCK) {
@@ -62,7 +62,7 @@ impl Volume {
         if header.has(volume_attributes::EXPANDED_TIMES) {
             return Err(Error::unsupported(LAYER, "volumes with dates after 2040 are read only"));
         }
-        if !(read.clean || session.is_some()) || !read.problems().is_empty() {
+        if !(read.clean || unfinished.is_some()) || !read.problems().is_empty() {
             let message = "the volume was not left in order; it must be repaired before it is changed";
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }
@@ -80,16 +80,17 @@ impl Volume {
         catalog.set_cache(options.cache / 2);
         read.overflow.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
         read.attributes.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
-        let unfinished = session.is_some();
+        let ended = unfinished.is_none();
         let failed = Failed::default();
-        let mut volume = Self { read, device, buffer, bitmap, log: session, options, failed, orphans: Vec::new(), short: false };
-        if unfinished {
+        let mut volume =
+            Self { read, device, buffer, bitmap, log: unfinished, options, failed, orphans: Vec::new(), short: false };
+        if !ended {
             volume.unmount()?;
         }
         Ok(volume)
     }
 
-    /// What the volume is, as its users see it: a journal that is there for the session only is none.
+    /// What the volume is, as its users see it: a journal that is there for the mount only is none.
     pub(super) fn info(&self) -> VolumeInfo {
         let mut info = self.read.volume();
         if let Some(log) = &self.log
@@ -138,7 +139,7 @@ impl Volume {
         }
     }
 
-    /// Does one operation in a session that has begun.
+    /// Does one operation in a mount that has begun.
     pub(super) fn step<T>(&mut self, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let saved = self.save();
         let done = change(self).and_then(|done| {

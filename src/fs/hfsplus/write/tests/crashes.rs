@@ -93,7 +93,7 @@ impl Story {
     }
 }
 
-fn story() -> Story {
+fn story(journaled: bool) -> Story {
     let store = PowerCut::default();
     disk(&store).set_len(LEN, Leave::Zeros).unwrap();
     format(&*disk(&store), layout(false, None));
@@ -105,18 +105,73 @@ fn story() -> Story {
         fs.write_all(id, &bytes(3000, number)).unwrap();
     }
     fs.unmount().unwrap();
+    if journaled {
+        fs.enable_journal(None).unwrap();
+    }
     let states = vec![state(&fs)];
     let durable = vec![(store.position(), 0)];
     Story { store, fs, states, durable }
 }
 
-#[test]
-fn a_cut_leaves_what_some_operation_left() {
-    let mut story = story();
+fn cut(journaled: bool) {
+    let mut story = story(journaled);
     let first = story.store.position();
     story.tell();
     for crash in story.store.crashes_from(first, 11, 2) {
         let what = format!("{crash:?}");
         story.judge(crash.position, &crash.store, &what);
+    }
+}
+
+#[test]
+fn a_cut_leaves_what_some_operation_left() {
+    cut(false);
+}
+
+#[test]
+fn a_cut_leaves_what_some_operation_left_on_a_volume_with_a_journal() {
+    cut(true);
+}
+
+/// Wherever a journal is cut off on its way into a volume or out of it, the volume is whole, with it or without.
+#[test]
+fn a_cut_leaves_a_journal_or_none() {
+    let story = story(false);
+    let first = story.store.position();
+    story.fs.enable_journal(None).unwrap();
+    let between = story.store.position();
+    story.fs.disable_journal().unwrap();
+    let mut seen = [[false; 2]; 2];
+    for crash in story.store.crashes_from(first, 5, 3) {
+        let what = format!("{crash:?}");
+        let fs = HfsPlusMut::open(disk(&crash.store), options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let journaled = fs.volume().journaled;
+        seen[usize::from(crash.position > between)][usize::from(journaled)] = true;
+        for number in 0..30 {
+            assert!(contents(&fs, &format!("/old/file {number}")) == bytes(3000, number), "{what}: old file {number}");
+        }
+        fs.create(fs.root(), "after", &file()).unwrap();
+        fs.unmount().unwrap();
+        sound(disk(&crash.store));
+    }
+    assert_eq!(seen, [[true; 2]; 2], "with and without, on the way in and on the way out");
+}
+
+/// Programs that take no notice of a journal find the old files however far a commit has come, as long as writes arrive in
+/// the order they are made.
+#[test]
+fn old_files_are_found_without_the_journal_too() {
+    let mut story = story(false);
+    let first = story.store.position();
+    story.tell();
+    for position in first..=story.store.position() {
+        let store = story.store.crash_at(position, Keep::Everything);
+        let plain = Arc::new(Memory::from(disk(&store).read_vec(0, LEN as usize).unwrap()));
+        let [high] = plain.read_array::<1>(1024 + 6).unwrap();
+        plain.write_at(1024 + 6, &[high & !0x20]).unwrap();
+        let fs = HfsPlus::open(plain).unwrap();
+        for number in 0..3 {
+            assert!(contents(&fs, &format!("/old/file {number}")) == bytes(3000, number), "at {position}: old file {number}");
+        }
     }
 }

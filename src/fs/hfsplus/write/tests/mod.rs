@@ -15,6 +15,7 @@ use crate::fs::source::Tree;
 use crate::fs::{FileSystemExt, FileSystemMutExt, NewKind};
 use crate::progress::Silent;
 use crate::store::{Open, Store};
+use crate::testing::power_cut::Keep;
 use crate::testing::{PowerCut, Random};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);

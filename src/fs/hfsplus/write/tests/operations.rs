@@ -351,3 +351,34 @@ fn volumes_that_must_not_be_changed_are_refused() {
     let read_only = Arc::new(Memory::read_only(device.to_vec()));
     assert_eq!(HfsPlusMut::open(read_only, options()).unwrap_err().kind(), Kind::ReadOnly);
 }
+
+#[test]
+fn a_journal_comes_to_stay_and_goes_again() {
+    for (len, size) in [(8 << 20, None), (8 << 20, Some(1 << 20)), (160 << 20, None)] {
+        let device = empty(len);
+        let fs = open(&device);
+        let id = fs.create(fs.root(), "before", &file()).unwrap();
+        fs.write_all(id, b"kept").unwrap();
+        assert_eq!(kind(fs.disable_journal()), Kind::NotFound);
+        fs.enable_journal(size).unwrap();
+        assert_eq!(kind(fs.enable_journal(size)), Kind::Conflict);
+        sound(device.clone());
+        assert!(fs.volume().journaled && fs.volume().clean);
+        let read = HfsPlus::open(device.clone()).unwrap();
+        let expected = size.unwrap_or(if len > 100 << 20 { 8 << 20 } else { 512 << 10 });
+        assert_eq!(read.resolve("/.journal").unwrap().size, expected);
+        let free = fs.volume().free;
+        let id = fs.create(fs.root(), "meanwhile", &file()).unwrap();
+        fs.write_all(id, &bytes(10_000, 3)).unwrap();
+        fs.unmount().unwrap();
+        sound(device.clone());
+        assert!(HfsPlus::open(device.clone()).unwrap().volume().journaled && fs.volume().free == free - 3 * 4096);
+        let fs = open(&device);
+        fs.disable_journal().unwrap();
+        sound(device.clone());
+        let read = HfsPlus::open(device.clone()).unwrap();
+        assert!(!read.volume().journaled && read.volume().clean && read.volume().free > free);
+        assert_eq!(names(&read, "/"), ["before", "meanwhile"]);
+        assert_eq!((contents(&read, "/before"), contents(&read, "/meanwhile")), (b"kept".to_vec(), bytes(10_000, 3)));
+    }
+}

@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 
 use super::LAYER;
 use super::log::Log;
-use super::recover::OPENING;
+use super::recover::{self, OPENING};
 use super::volume::Volume;
 use crate::fs::hfsplus::journal::{Journal, TRANSIENT};
 use crate::fs::hfsplus::layout::{
@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result};
 pub(super) const MADE_BY: [u8; 4] = *b"bsaw";
 /// Who last wrote a volume with one: what macOS knows for one that it may replay.
 const JOURNALED_BY: [u8; 4] = *b"HFSJ";
-/// The journal of a session on a volume of at least [`LARGE`] bytes and on smaller ones; and the least that will do.
+/// The journal of a mount on a volume of at least [`LARGE`] bytes and on smaller ones; and the least that will do.
 const SIZES: [u64; 3] = [8 << 20, 512 << 10, 64 << 10];
 /// Volumes this large have a long journal.
 const LARGE: u64 = 128 << 20;
@@ -30,7 +30,10 @@ impl Volume {
         if self.log.is_some() {
             return Ok(());
         }
-        let begun = if self.read.header.has(volume_attributes::JOURNALED) { self.begin_journaled() } else { self.begin_plain() };
+        let begun = match self.read.header.has(volume_attributes::JOURNALED) {
+            true => self.begin_journaled(),
+            false => self.place_journal(self.mounts_size()).and_then(|place| self.begin_plain(place)),
+        };
         match begun {
             // Anything else was found out before the first byte was written.
             Err(error) if error.kind() == Kind::Io => self.failed.note(Err(error)),
@@ -74,10 +77,68 @@ impl Volume {
         Ok(journal)
     }
 
-    /// Gives a volume without a journal one for the session. In this order, because whatever a crash leaves must be told:
+    /// Gives a volume a journal that stays: of `size` bytes, or as large as Apple's formatter makes it.
+    pub(super) fn enable_journal(&mut self, size: Option<u64>) -> Result<()> {
+        self.unmount()?;
+        if self.read.header.has(volume_attributes::JOURNALED) {
+            return Err(Error::new(Kind::Conflict, LAYER, "the volume has a journal already"));
+        }
+        self.begin_plain(self.place_journal(size.unwrap_or_else(|| self.formatters_size()))?)?;
+        if self.read.links.journal_count() < JOURNAL_NAMES.len() as u32 {
+            self.unmount()?;
+            let message = format!("files named {} are in the root folder", JOURNAL_NAMES.join(" or "));
+            return Err(Error::new(Kind::Conflict, LAYER, message));
+        }
+        self.commit()?;
+        // What the mount was to take away stays.
+        let stayed = self.mark_journal(false);
+        self.failed.note(stayed)?;
+        self.read.links.show_journal_files();
+        if let Some(log) = &mut self.log {
+            log.transient = None;
+        }
+        self.unmount()
+    }
+
+    /// Takes a volume's journal away.
+    pub(super) fn disable_journal(&mut self) -> Result<()> {
+        if self.log.as_ref().is_some_and(Log::is_transient) {
+            self.unmount()?;
+        }
+        if !self.read.header.has(volume_attributes::JOURNALED) {
+            return Err(Error::not_found(LAYER, "journal"));
+        }
+        self.begin()?;
+        self.commit()?;
+        let places = recover::places(&*self.device, &self.read.header)?;
+        // From here on it is a journal that goes with the mount.
+        let marked = self.mark_journal(true);
+        self.failed.note(marked)?;
+        self.read.links.hide_journal_files(&self.read.catalog)?;
+        if let Some(log) = &mut self.log {
+            log.transient = Some(places);
+        }
+        self.unmount()
+    }
+
+    /// Enters in the info block whether the journal goes with the mount.
+    fn mark_journal(&self, transient: bool) -> Result<()> {
+        let at = AllocBlock(self.read.header.raw.journal_info_block.get()).offset(self.read.header.block_size);
+        let mut info: JournalInfoBlockRaw = crate::fs::hfsplus::read_structure(&*self.device, at)?;
+        info.reserved = if transient { transient_mark() } else { [0; 43] };
+        self.device.write_at(at, info.as_bytes())?;
+        self.device.flush()
+    }
+
+    /// 8 MiB for each 100 GiB begun, 512 KiB on small volumes (§11).
+    fn formatters_size(&self) -> u64 {
+        let total = u64::from(self.read.header.total_blocks) * u64::from(self.read.header.block_size);
+        if total < LARGE { SIZES[1] } else { SIZES[0] * (1 + total / (100 << 30)).min(64) }
+    }
+
+    /// Gives a volume without a journal one for the mount. In this order, because whatever a crash leaves must be told:
     /// the journal in free blocks, that these are going to be used, that they are used, that there is a journal.
-    fn begin_plain(&mut self) -> Result<()> {
-        let place = self.place_journal()?;
+    fn begin_plain(&mut self, place: Extent) -> Result<()> {
         let block_size = self.read.header.block_size;
         let (info, body) = (place.start, Extent { start: AllocBlock(place.start.0 + 1), count: place.count - 1 });
         let (at, size) = (body.start.offset(block_size), u64::from(body.count) * u64::from(block_size));
@@ -105,16 +166,22 @@ impl Volume {
         self.step(&mut |volume| volume.add_journal_files(place))
     }
 
-    /// Free blocks for a journal, at the end where they are in nobody's way.
-    fn place_journal(&self) -> Result<Extent> {
+    /// Bytes of the journal of a mount: a part of what is free.
+    fn mounts_size(&self) -> u64 {
         let block_size = u64::from(self.read.header.block_size);
-        let total = u64::from(self.read.header.total_blocks) * block_size;
         let [large, small, least] = SIZES;
-        let mut size = if total >= LARGE { large } else { small };
-        let spare = u64::from(self.read.header.free_blocks) * block_size / 4;
-        while size > least && size > spare {
+        let mut size = if u64::from(self.read.header.total_blocks) * block_size >= LARGE { large } else { small };
+        while size > least && size > u64::from(self.read.header.free_blocks) * block_size / 4 {
             size /= 2;
         }
+        size
+    }
+
+    /// Free blocks for a journal of `size` bytes, or fewer if that many are nowhere together; at the end, where they are in
+    /// nobody's way.
+    fn place_journal(&self, mut size: u64) -> Result<Extent> {
+        let block_size = u64::from(self.read.header.block_size);
+        let least = SIZES[2];
         loop {
             let count = 1 + u32::try_from(size.div_ceil(block_size)).unwrap_or(u32::MAX - 1);
             if let Some(place) = self.bitmap.find_last(count)? {
@@ -164,7 +231,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes the files of the session's journal out again. Their blocks stay used.
+    /// Takes the files of the mount's journal out again. Their blocks stay used.
     fn remove_journal_files(&mut self) -> Result<()> {
         for name in JOURNAL_NAMES {
             let mut units = Vec::new();
@@ -177,47 +244,6 @@ impl Volume {
         }
         self.read.links.show_journal_files();
         Ok(())
-    }
-
-    /// Makes everything so far durable.
-    pub(super) fn commit(&mut self) -> Result<()> {
-        self.failed.check(LAYER)?;
-        let committed = self.try_commit();
-        self.failed.note(committed)
-    }
-
-    fn try_commit(&mut self) -> Result<()> {
-        let runs = self.buffer.runs();
-        let Some(log) = self.log.as_mut().filter(|_| !runs.is_empty()) else { return self.device.flush() };
-        if !log.has_room(&runs) {
-            self.device.flush()?;
-            log.clear()?;
-            self.device.flush()?;
-        }
-        log.journal.append(&runs)?;
-        // Contents and the transaction, before what makes them count; and what the last commit put in place.
-        self.device.flush()?;
-        log.journal.publish()?;
-        self.device.flush()?;
-        runs.iter().try_for_each(|(offset, bytes)| self.device.write_at(*offset, bytes))?;
-        self.buffer.forget();
-        self.bitmap.release();
-        Ok(())
-    }
-
-    /// Commits what waits if the operation under way would not fit in the same transaction.
-    pub(super) fn commit_if_full(&mut self) -> Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
-        let (len, page) = (self.buffer.len_if_kept(), self.buffer.page());
-        if log.fits(len, page) && len <= self.options.cache as u64 {
-            return Ok(());
-        }
-        let fits_alone = log.fits(self.buffer.current_len(), page);
-        if !fits_alone {
-            let message = format!("{} bytes of changes at once do not fit in the journal", self.buffer.current_len());
-            return Err(Error::new(Kind::Limit, LAYER, message));
-        }
-        self.commit()
     }
 
     /// Leaves the volume clean. The next change begins anew.
@@ -281,7 +307,7 @@ impl Volume {
     }
 }
 
-/// The info block of a journal that goes away with the session.
+/// The info block of a journal that goes away with the mount.
 fn info_block(offset: u64, size: u64) -> JournalInfoBlockRaw {
     let mut info = JournalInfoBlockRaw {
         flags: journal_flags::IN_VOLUME.into(),
@@ -292,8 +318,15 @@ fn info_block(offset: u64, size: u64) -> JournalInfoBlockRaw {
         machine_serial: [0; 48],
         reserved: [0; 43],
     };
-    info.reserved[..TRANSIENT.len()].copy_from_slice(TRANSIENT);
+    info.reserved = transient_mark();
     info
+}
+
+/// What tells an info block that its journal goes with the mount.
+fn transient_mark() -> [u8; 43] {
+    let mut mark = [0; 43];
+    mark[..TRANSIENT.len()].copy_from_slice(TRANSIENT);
+    mark
 }
 
 fn random() -> Result<u32> {
