@@ -8,6 +8,7 @@ pub mod diagnose;
 pub mod export;
 mod folders;
 pub mod import;
+pub mod put;
 pub mod repair;
 pub mod resources;
 pub mod segment;

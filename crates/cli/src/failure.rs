@@ -42,6 +42,12 @@ impl Failure {
         self
     }
 
+    /// The same failure in this file, unless it names one already.
+    pub(crate) fn in_file(mut self, file: impl AsRef<std::path::Path>) -> Self {
+        self.error = self.error.in_file(file);
+        self
+    }
+
     /// What kind of error it is.
     pub(crate) fn kind(&self) -> Kind {
         self.error.kind()

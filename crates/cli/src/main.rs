@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod change;
 mod commands;
 mod encrypting;
 mod facts;

@@ -151,6 +151,6 @@ pub(crate) fn image(text: &OsStr) -> Outcome<String> {
 }
 
 /// `/a/b` of `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
-fn normal(path: &str) -> String {
+pub(crate) fn normal(path: &str) -> String {
     path.split('/').filter(|part| !matches!(*part, "" | ".")).fold(String::new(), |path, part| path + "/" + part)
 }

@@ -134,6 +134,14 @@ impl<const N: usize> Table<N> {
     }
 }
 
+/// Permissions in octal, as arguments have them.
+pub(crate) fn mode(text: &str) -> Result<u16, String> {
+    match u16::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("permissions in octal, 0 to 7777, expected".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,7 +40,7 @@ pub fn folder(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> 
 }
 
 /// Puts the listed folders together: each folder's entries side by side, then its folders one after another.
-struct Assembly {
+pub(super) struct Assembly {
     root: Arc<Place>,
     folders: Vec<Vec<Found>>,
     nodes: Vec<SourceNode>,
@@ -50,14 +50,14 @@ struct Assembly {
 }
 
 impl Assembly {
-    fn new(listing: Listing) -> Self {
+    pub(super) fn new(listing: Listing) -> Self {
         let Listing { root, root_node, root_xattrs, folders } = listing;
         let top = source_node(0, "".into(), &root_node, SourceKind::Folder, root_xattrs);
         let entries = vec![HostEntry { parent: 0, name: "".into(), inode: 0, modified: (0, 0) }];
         Self { root, folders, nodes: vec![top], entries, linked: HashMap::new() }
     }
 
-    fn assemble(mut self) -> Result<Tree> {
+    pub(super) fn assemble(mut self) -> Result<Tree> {
         let mut ahead = vec![(0, 0)];
         while let Some((number, index)) = ahead.pop() {
             let mut folders = Vec::new();

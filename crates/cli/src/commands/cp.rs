@@ -3,33 +3,45 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use bandsaw::Error;
+use std::sync::Arc;
+
 use bandsaw::address::Address;
-use bandsaw::fs::FileKind;
+use bandsaw::fs::source::Tree;
+use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
+use bandsaw::ops::import;
+use bandsaw::ops::put::{Put, PutOptions, put};
+use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
+use serde::Serialize;
 
 use super::extract;
-use crate::failure::{Failure, Outcome};
+use crate::change;
+use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening, Place};
+use crate::source::{self, Opening, Place, normal};
+use crate::text::counted;
 
-/// Copy a file or folder out of an image
+/// Copy files and folders out of an image, into one, or between two
 ///
 /// As with cp, the copy is put into TARGET under its own name if TARGET is a folder that exists, and else becomes TARGET.
-/// Copying into an image is not possible yet.
+/// What belongs to files comes along: permissions, owners, dates, extended attributes, hard links among what is copied.
+/// Whatever happens meanwhile, each file of an image that is replaced is the old one or the new one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw cp Docs.sparsebundle:/Letters/a.txt .          a file, under its own name
   bandsaw cp Docs.sparsebundle:/Letters/a.txt b.txt      a file, under another name
-  bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with all that is in it")]
+  bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with all that is in it
+  bandsaw cp -R Letters Docs.sparsebundle:/              a folder into an image
+  bandsaw cp --overwrite a.txt disk.img:/Letters/a.txt   in the place of what is there
+  bandsaw cp -R old.img:/Letters new.img:/               from one image into another")]
 pub(crate) struct Cp {
-    /// What to copy: IMAGE[:VOLUME]:/PATH
+    /// What to copy: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     source: OsString,
-    /// Where to: a file or folder of the host
+    /// Where to: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     target: OsString,
     /// Copy folders, with all that is in them
@@ -44,11 +56,19 @@ pub(crate) struct Cp {
 
 impl Cp {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let source = self.check()?;
+        let (from_image, into_image) = (is_in_image(&self.source)?, is_in_image(&self.target)?);
+        if into_image {
+            return self.copy_in(from_image, output);
+        }
+        if !from_image {
+            return Err(Failure::usage("cp", "neither source nor target is in an image")
+                .hint("write IMAGE:/PATH for what is in an image"));
+        }
+        let source = source::address(&self.source)?;
         let place = Place::open(&source, &self.opening, output)?;
         let is_folder = place.attributes.kind == FileKind::Folder;
-        if is_folder && !self.recursive {
-            return Err(Failure::usage("cp", format!("{source} is a folder")).hint("-R copies folders"));
+        if is_folder {
+            self.check_recursive(&source.to_string())?;
         }
         let (folder, name) = destination(Path::new(&self.target), place.name(), is_folder)?;
         let options = FolderOptions { overwrite: self.overwrite, name };
@@ -58,20 +78,126 @@ impl Cp {
         extract::report(done, output)
     }
 
-    /// The source, which must be in an image, as the target must not.
-    fn check(&self) -> Outcome<Address> {
-        let into_image = is_in_image(&self.target)?;
-        let source = source::address(&self.source)?;
-        if into_image {
-            return Err(Failure::from(Error::unsupported("cp", "files cannot be put into an image yet"))
-                .hint("`bandsaw create IMAGE --from FOLDER` makes a new image from a folder"));
+    fn check_recursive(&self, source: &str) -> Outcome {
+        match self.recursive {
+            true => Ok(()),
+            false => Err(Failure::usage("cp", format!("{source} is a folder")).hint("-R copies folders")),
         }
-        if source.is_bare() {
-            return Err(Failure::usage("cp", "neither source nor target is in an image")
-                .hint("write IMAGE:/PATH for what is in an image"));
-        }
-        Ok(source)
     }
+
+    fn copy_in(&self, from_image: bool, output: &Output) -> Outcome {
+        let target = change::address(&self.target)?;
+        let bar = Bar::new(output);
+        let done = if from_image {
+            let source = change::address(&self.source)?;
+            if is_same_file(&source.image, &target.image) {
+                change::change(&target, &self.opening, output, |fs| {
+                    let from: Arc<dyn FileSystem> = match source.volume == target.volume {
+                        true => fs.clone(),
+                        false => {
+                            return Err(
+                                Failure::usage("cp", "both volumes are in the same image").hint("copy by way of the host")
+                            );
+                        }
+                    };
+                    let found = self.in_volume(&from, &source, &bar)?;
+                    self.put(fs, &target, found, &bar)
+                })?
+            } else {
+                let place = Place::open(&source, &self.opening, output)?;
+                let found = self.in_volume(&place.fs, &source, &bar)?;
+                change::change(&target, &self.opening, output, |fs| self.put(fs, &target, found, &bar))?
+            }
+        } else {
+            let found = self.on_host(&target, &bar)?;
+            change::change(&target, &self.opening, output, |fs| self.put(fs, &target, found, &bar))?
+        };
+        drop(bar);
+        report(done, output)
+    }
+
+    fn on_host(&self, target: &Address, bar: &Bar) -> Outcome<Found> {
+        let path = Path::new(&self.source);
+        let is_folder = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let shown = path.display().to_string();
+        if is_folder {
+            self.check_recursive(&shown)?;
+        }
+        let whole = if is_folder { path.canonicalize().ok() } else { None };
+        let name = whole.as_deref().unwrap_or(path).file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned();
+        let tree = if is_folder {
+            // The image may lie in the folder that it is to hold.
+            import::folder(path, &import::FolderOptions { leave_out: vec![PathBuf::from(&target.image)] }, bar)?
+        } else {
+            import::single(path)?
+        };
+        Ok(Found { tree, name, is_folder })
+    }
+
+    fn in_volume(&self, fs: &Arc<dyn FileSystem>, address: &Address, bar: &Bar) -> Outcome<Found> {
+        let path = normal(address.path.as_deref().unwrap_or_default());
+        let is_folder = bandsaw::fs::FileSystemExt::resolve(&**fs, &path)?.kind == FileKind::Folder;
+        if is_folder {
+            self.check_recursive(&address.to_string())?;
+        }
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok(Found { tree: import::volume(fs.clone(), &path, bar)?, name, is_folder })
+    }
+
+    fn put(&self, fs: &Arc<dyn FileSystemMut>, target: &Address, found: Found, bar: &Bar) -> Outcome<Put> {
+        let path = normal(target.path.as_deref().unwrap_or_default());
+        let there = change::try_resolve(fs, &path)?;
+        let into = there.is_some_and(|there| there.kind == FileKind::Folder);
+        let (folder, name) = match (found.is_folder, into) {
+            // The root has no name of its own: what is in it comes to be in the target.
+            (true, true) if found.name.is_empty() => (path, None),
+            (true, true) => (format!("{path}/{}", found.name), None),
+            (true, false) => (path, None),
+            (false, true) => (path, None),
+            (false, false) => {
+                change::parent(fs, &path)?;
+                let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
+                (folder.to_owned(), Some(name.to_owned()))
+            }
+        };
+        let options = PutOptions { overwrite: self.overwrite, name };
+        put(&found.tree, &**fs, &folder, &options, bar)
+            .advise(Kind::Conflict, || "--overwrite replaces files that are in the way".to_owned())
+    }
+}
+
+/// What is to be put into an image.
+struct Found {
+    tree: Tree,
+    /// Its own name.
+    name: String,
+    is_folder: bool,
+}
+
+fn is_same_file(a: &str, b: &str) -> bool {
+    let real = |path: &str| Path::new(path).canonicalize().ok();
+    a == b || real(a).is_some_and(|a| Some(a) == real(b))
+}
+
+/// What `--json` prints of a copy into an image.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    files: u64,
+    folders: u64,
+    symlinks: u64,
+    bytes: u64,
+}
+
+fn report(done: Put, output: &Output) -> Outcome {
+    let Put { files, folders, symlinks, bytes } = done;
+    output.done(&Facts { schema: 1, files, folders, symlinks, bytes }, |out| {
+        let parts = [(folders, "folder", "folders"), (files, "file", "files"), (symlinks, "symbolic link", "symbolic links")];
+        for (count, one, many) in parts.into_iter().filter(|(count, ..)| *count > 0) {
+            write!(out, "{}, ", counted(count, one, many))?;
+        }
+        writeln!(out, "{:#}", size::display(bytes))
+    })
 }
 
 /// Whether an operand names something in an image, and not a host file.

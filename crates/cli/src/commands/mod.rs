@@ -3,6 +3,7 @@
 mod cat;
 mod check;
 mod checksum;
+mod chmod;
 mod completions;
 mod convert;
 mod cp;
@@ -13,15 +14,22 @@ mod extract;
 mod info;
 mod isencrypted;
 mod join;
+mod ln;
 mod ls;
 mod man;
+mod mkdir;
+mod mv;
 mod passwd;
+mod put;
 mod repair;
 mod resources;
+mod rm;
 mod segment;
 mod stack;
+mod touch;
 mod tree;
 mod verify;
+mod xattr;
 
 use clap::Subcommand;
 
@@ -43,6 +51,14 @@ pub(crate) enum Command {
     Cat(cat::Cat),
     Extract(extract::Extract),
     Cp(cp::Cp),
+    Put(put::Put),
+    Rm(rm::Rm),
+    Mv(mv::Mv),
+    Mkdir(mkdir::Mkdir),
+    Ln(ln::Ln),
+    Xattr(xattr::Xattr),
+    Chmod(chmod::Chmod),
+    Touch(touch::Touch),
     /// Make the same disk in another format, or with other bands
     Convert(convert::Convert),
     Segment(segment::Segment),
@@ -78,6 +94,14 @@ impl Command {
             Self::Cat(verb) => verb.run(output),
             Self::Extract(verb) => verb.run(output),
             Self::Cp(verb) => verb.run(output),
+            Self::Put(verb) => verb.run(output),
+            Self::Rm(verb) => verb.run(output),
+            Self::Mv(verb) => verb.run(output),
+            Self::Mkdir(verb) => verb.run(output),
+            Self::Ln(verb) => verb.run(output),
+            Self::Xattr(verb) => verb.run(output),
+            Self::Chmod(verb) => verb.run(output),
+            Self::Touch(verb) => verb.run(output),
             Self::Convert(verb) => verb.run(output),
             Self::Segment(verb) => verb.run(output),
             Self::Join(verb) => verb.run(output),

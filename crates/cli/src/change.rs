@@ -1,0 +1,78 @@
+//! What a verb changes: the argument that names something in an image, opened for changes, left clean.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use bandsaw::address::Address;
+use bandsaw::device::Access;
+use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
+use bandsaw::ops::put;
+use bandsaw::{Error, Kind};
+
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::source::{self, Opening, normal};
+
+/// Reads an address that must name something in a volume.
+pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
+    let address = source::address(text)?;
+    match &address.path {
+        Some(_) => Ok(address),
+        None => Err(Failure::usage("address", format!("{address} is an image, or a volume, as a whole"))
+            .hint("write IMAGE:/PATH for what is in it")),
+    }
+}
+
+/// Several addresses of one volume.
+pub(crate) fn addresses<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Outcome<(Address, Vec<String>)> {
+    let all = texts.into_iter().map(address).collect::<Outcome<Vec<_>>>()?;
+    let paths = all.iter().map(|address| normal(address.path.as_deref().unwrap_or_default())).collect();
+    let Some(first) = all.first() else { return Err(Failure::usage("address", "at least one is expected")) };
+    let volume = |address: &Address| (address.image.clone(), address.volume.clone());
+    match all.iter().find(|other| volume(other) != volume(first)) {
+        Some(other) => Err(Failure::usage("address", format!("{first} and {other} are in different volumes"))
+            .hint("`bandsaw cp` copies from one to the other")),
+        None => Ok((first.clone(), paths)),
+    }
+}
+
+/// Changes the volume that `address` names, and leaves it clean whatever came of it.
+pub(crate) fn change<T>(
+    address: &Address,
+    opening: &Opening,
+    output: &Output,
+    change: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<T>,
+) -> Outcome<T> {
+    let image = opening.open(&address.image, Access::ReadWrite)?;
+    image.warnings().iter().for_each(|warning| output.warn(warning));
+    let fs = image
+        .file_system_mut(address.volume.as_ref())
+        .advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))?;
+    let done = change(&fs).map_err(|failure| failure.in_file(image.path()));
+    let unmounted = fs.unmount().map_err(|error| error.in_file(image.path()));
+    let done = done?;
+    unmounted?;
+    Ok(done)
+}
+
+/// What stands at a path.
+pub(crate) fn resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Attributes> {
+    Ok(fs.resolve(path)?)
+}
+
+/// What stands at a path, if anything does.
+pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Option<Attributes>> {
+    match fs.resolve(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The folder that a path is in, and the name there. The root is in no folder.
+pub(crate) fn parent(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<(NodeId, String)> {
+    if path.is_empty() {
+        return Err(Error::new(Kind::Invalid, "path", "is the root of the volume").named("/").into());
+    }
+    Ok(put::parent(&**fs, path)?)
+}

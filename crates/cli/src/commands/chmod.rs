@@ -1,0 +1,73 @@
+//! `bandsaw chmod`: permissions, and who owns what.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use bandsaw::fs::{Attributes, Change, FileKind, FileSystemExt, FileSystemMut};
+use bandsaw::progress::Progress;
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::Opening;
+use crate::text::mode;
+
+/// Change permissions, owner and group
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw chmod 600 Docs.sparsebundle:/secret.txt
+  bandsaw chmod -R 644 disk.img:/Letters               files only: folders stay as they are
+  bandsaw chmod --uid 501 --gid 20 755 disk.img:/bin")]
+pub(crate) struct Chmod {
+    /// Permissions, in octal
+    #[arg(value_name = "MODE", value_parser = mode)]
+    mode: u16,
+    /// What to change, all in one volume: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
+    addresses: Vec<OsString>,
+    /// Change everything below folders that is no folder
+    #[arg(long, short = 'R')]
+    recursive: bool,
+    /// The number of the owner
+    #[arg(long, value_name = "NUMBER")]
+    uid: Option<u32>,
+    /// The number of the group
+    #[arg(long, value_name = "NUMBER")]
+    gid: Option<u32>,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Chmod {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
+        let bar = Bar::new(output);
+        change::change(&address, &self.opening, output, |fs| {
+            bar.stage("change", 0);
+            paths.iter().try_for_each(|path| {
+                let found = change::resolve(fs, path)?;
+                if self.recursive { self.below(fs, found, &bar) } else { self.one(fs, &found) }
+            })
+        })
+    }
+
+    fn one(&self, fs: &Arc<dyn FileSystemMut>, found: &Attributes) -> Outcome {
+        let change = Change { mode: Some(self.mode), uid: self.uid, gid: self.gid, ..Change::default() };
+        Ok(fs.set_attributes(found.id, &change)?)
+    }
+
+    fn below(&self, fs: &Arc<dyn FileSystemMut>, top: Attributes, bar: &dyn Progress) -> Outcome {
+        let mut ahead = vec![top];
+        while let Some(found) = ahead.pop() {
+            bar.check()?;
+            match found.kind {
+                FileKind::Folder => ahead.extend(fs.entries(found.id)?.into_iter().map(|entry| entry.attributes)),
+                _ => self.one(fs, &found)?,
+            }
+        }
+        Ok(())
+    }
+}

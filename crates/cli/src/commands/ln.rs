@@ -1,0 +1,52 @@
+//! `bandsaw ln`: a second name for a file, or a symbolic link.
+
+use std::ffi::OsString;
+
+use bandsaw::Kind;
+use bandsaw::fs::{NewKind, NewNode};
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::source::Opening;
+
+/// Give a file a second name, or make a symbolic link
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw ln Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt     one file, two names
+  bandsaw ln -s ../a.txt Docs.sparsebundle:/Letters/a.txt          a symbolic link, whose target is any text")]
+pub(crate) struct Ln {
+    /// What to link to: IMAGE[:VOLUME]:/PATH; with -s the text of the link
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    target: OsString,
+    /// The new name, in the same volume: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
+    address: OsString,
+    /// Make a symbolic link
+    #[arg(long, short)]
+    symbolic: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Ln {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        if self.symbolic {
+            let (address, paths) = change::addresses([self.address.as_os_str()])?;
+            let target = self.target.to_str().ok_or_else(|| Failure::usage("TARGET", "is not UTF-8"))?;
+            return change::change(&address, &self.opening, output, |fs| {
+                let (folder, name) = change::parent(fs, &paths[0])?;
+                fs.create(folder, &name, &NewNode::new(NewKind::Symlink(target.to_owned())))?;
+                Ok(())
+            });
+        }
+        let (address, paths) = change::addresses([self.target.as_os_str(), self.address.as_os_str()])?;
+        change::change(&address, &self.opening, output, |fs| {
+            let found = change::resolve(fs, &paths[0])?;
+            let (folder, name) = change::parent(fs, &paths[1])?;
+            fs.link(found.id, folder, &name).advise(Kind::Unsupported, || "-s makes a symbolic link".to_owned())
+        })
+    }
+}

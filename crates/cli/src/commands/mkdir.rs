@@ -1,0 +1,59 @@
+//! `bandsaw mkdir`: folders made in a volume.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use bandsaw::fs::{FileKind, FileSystemMut, NewKind, NewNode};
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::source::Opening;
+use crate::text::mode;
+
+/// Make folders in a volume
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw mkdir Docs.sparsebundle:/Letters
+  bandsaw mkdir -p Docs.sparsebundle:/Letters/2026/May     with all folders on the way")]
+pub(crate) struct Mkdir {
+    /// The folders to be made, all in one volume: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
+    addresses: Vec<OsString>,
+    /// Make folders on the way too, and do not complain about what exists
+    #[arg(long, short)]
+    parents: bool,
+    /// Permissions of the folder, in octal
+    #[arg(long, short, value_name = "MODE", value_parser = mode, default_value = "755")]
+    mode: u16,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Mkdir {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
+        change::change(&address, &self.opening, output, |fs| paths.iter().try_for_each(|path| self.make(fs, path)))
+    }
+
+    fn make(&self, fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome {
+        if self.parents {
+            for (end, _) in path.match_indices('/').skip(1) {
+                self.make_one(fs, &path[..end], 0o755)?;
+            }
+        }
+        self.make_one(fs, path, self.mode)
+    }
+
+    fn make_one(&self, fs: &Arc<dyn FileSystemMut>, path: &str, mode: u16) -> Outcome {
+        if self.parents && change::try_resolve(fs, path)?.is_some_and(|found| found.kind == FileKind::Folder) {
+            return Ok(());
+        }
+        let (folder, name) =
+            change::parent(fs, path).advise(bandsaw::Kind::NotFound, || "-p makes the folders on the way too".to_owned())?;
+        fs.create(folder, &name, &NewNode { mode, ..NewNode::new(NewKind::Folder) }).map_err(|error| error.named(path))?;
+        Ok(())
+    }
+}

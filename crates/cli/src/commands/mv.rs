@@ -1,0 +1,60 @@
+//! `bandsaw mv`: files and folders renamed and moved within a volume.
+
+use std::ffi::OsString;
+
+use bandsaw::fs::{Existing, FileKind};
+use bandsaw::{Error, Kind};
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::source::Opening;
+
+/// Rename and move within a volume
+///
+/// As with mv, what is moved comes to be in TARGET under its own name if TARGET is a folder that exists, and else becomes
+/// TARGET. Each move is one step: whatever happens meanwhile, it was made or it was not.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw mv Docs.sparsebundle:/a.txt Docs.sparsebundle:/b.txt
+  bandsaw mv --overwrite disk.img:/new disk.img:/old      in the place of what is there
+  bandsaw mv disk.img:/a disk.img:/b disk.img:/folder     several, into a folder")]
+pub(crate) struct Mv {
+    /// What to move, and last where to: IMAGE[:VOLUME]:/PATH, all in one volume
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
+    addresses: Vec<OsString>,
+    /// Replace files that are in the way
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Mv {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, mut paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
+        let target = paths.pop().unwrap_or_default();
+        let existing = if self.overwrite { Existing::Replace } else { Existing::Keep };
+        change::change(&address, &self.opening, output, |fs| {
+            let into = change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
+            if into.is_none() && paths.len() > 1 {
+                let message = "several can only be moved into a folder that exists";
+                return Err(Error::new(Kind::Invalid, "mv", message).named(target).into());
+            }
+            for path in &paths {
+                let (folder, name) = change::parent(fs, path)?;
+                let found = change::resolve(fs, path)?;
+                // A folder's own name in another case is no folder to move it into.
+                let to = match &into {
+                    Some(into) if into.id != found.id => (into.id, name.clone()),
+                    _ => change::parent(fs, &target)?,
+                };
+                let moved = fs.rename((folder, &name), (to.0, &to.1), existing).map_err(|error| error.named(path));
+                moved.advise(Kind::Conflict, || "--overwrite replaces files that are in the way".to_owned())?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! `bandsaw put`: standard input, or a file of the host, becomes the contents of a file of a volume.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bandsaw::device::Leave;
+use bandsaw::fs::{Existing, FileKind, FileSystemMut, Fork, NewKind, NewNode, NodeId};
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind};
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::Opening;
+
+/// Read and written in one go.
+const PIECE: usize = 1 << 20;
+
+/// Write a file of a volume, from standard input or a file
+///
+/// The counterpart of cat. A file that is replaced keeps its old contents until the new ones are complete. `bandsaw cp`
+/// copies files with all that belongs to them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  echo hello | bandsaw put Docs.sparsebundle:/hello.txt
+  bandsaw put --from new.conf --overwrite disk.img:/etc/some.conf")]
+pub(crate) struct Put {
+    /// The file to be written: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
+    address: OsString,
+    /// Read this file instead of standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    from: Option<PathBuf>,
+    /// Replace a file that exists
+    #[arg(long)]
+    overwrite: bool,
+    /// Permissions of the file, in octal
+    #[arg(long, short, value_name = "MODE", value_parser = crate::text::mode, default_value = "644")]
+    mode: u16,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Put {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, paths) = change::addresses([self.address.as_os_str()])?;
+        let mut input = self.input()?;
+        let bar = Bar::new(output);
+        change::change(&address, &self.opening, output, |fs| self.put(fs, &paths[0], &mut input, &bar))
+    }
+
+    fn input(&self) -> Outcome<Box<dyn Read>> {
+        let failed = |path: &Path, error| Error::io("put", "open", error).in_file(path);
+        match &self.from {
+            Some(path) => Ok(Box::new(File::open(path).map_err(|error| failed(path, error))?)),
+            None if io::stdin().is_terminal() => {
+                Err(Failure::usage("--from", "standard input is a terminal").hint("pipe something into it, or name a file"))
+            }
+            None => Ok(Box::new(io::stdin())),
+        }
+    }
+
+    fn put(&self, fs: &Arc<dyn FileSystemMut>, path: &str, input: &mut dyn Read, bar: &Bar) -> Outcome {
+        let (folder, name) = change::parent(fs, path)?;
+        let there = fs.lookup(folder, &name)?;
+        if there.is_some() && !self.overwrite {
+            return Err(Error::new(Kind::Conflict, "put", "exists already").named(path))
+                .advise(Kind::Conflict, || "--overwrite replaces it".to_owned());
+        }
+        if there.is_some_and(|there| there.kind == FileKind::Folder) {
+            return Err(Error::new(Kind::Conflict, "put", "is a folder, and is not replaced").named(path).into());
+        }
+        let aside = self.unused(fs, folder)?;
+        let id = fs.create(folder, &aside, &NewNode { mode: self.mode, ..NewNode::new(NewKind::File) })?;
+        let existing = if self.overwrite { Existing::Replace } else { Existing::Keep };
+        let put = fill(fs, id, input, bar)
+            .and_then(|()| Ok(fs.rename((folder, &aside), (folder, &name), existing).map_err(|error| error.named(path))?));
+        put.inspect_err(|_| {
+            // Best effort: what went wrong before is what the user must hear of.
+            let _ = fs.remove(folder, &aside);
+        })
+    }
+
+    fn unused(&self, fs: &Arc<dyn FileSystemMut>, folder: NodeId) -> Outcome<String> {
+        for number in 0_u32.. {
+            let name = format!(".bandsaw-new-{number}");
+            if fs.lookup(folder, &name)?.is_none() {
+                return Ok(name);
+            }
+        }
+        Err(Error::new(Kind::Limit, "put", "no name is left for the file while it is written").into())
+    }
+}
+
+fn fill(fs: &Arc<dyn FileSystemMut>, id: NodeId, input: &mut dyn Read, bar: &Bar) -> Outcome {
+    let file = fs.open_mut(id, Fork::Data)?;
+    let progress: &dyn Progress = bar;
+    bar.stage("write", 0);
+    let (mut at, mut piece) = (0, vec![0; PIECE]);
+    loop {
+        progress.check()?;
+        let mut filled = 0;
+        while filled < piece.len() {
+            match input.read(&mut piece[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("put", "read", error).into()),
+            }
+        }
+        if filled == 0 {
+            return Ok(());
+        }
+        file.set_len(at + filled as u64, Leave::Any)?;
+        file.write_at(at, &piece[..filled])?;
+        at += filled as u64;
+        bar.advance(filled as u64);
+    }
+}

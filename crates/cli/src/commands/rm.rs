@@ -1,0 +1,87 @@
+//! `bandsaw rm`: files and folders of a volume removed.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use bandsaw::fs::{FileKind, FileSystemExt, FileSystemMut};
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind};
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::{Advise, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::Opening;
+
+/// Remove files and folders from a volume
+///
+/// A name of a hard-linked file goes, and with the last one the file. Folders that are not empty go with --recursive only.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw rm Docs.sparsebundle:/Letters/a.txt Docs.sparsebundle:/Letters/b.txt
+  bandsaw rm -r Docs.sparsebundle:/Letters     a folder with all that is in it")]
+pub(crate) struct Rm {
+    /// What to remove, all of it in one volume: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
+    addresses: Vec<OsString>,
+    /// Remove folders with all that is in them
+    #[arg(long, short, short_alias = 'R')]
+    recursive: bool,
+    /// Do not complain about what does not exist
+    #[arg(long, short)]
+    force: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Rm {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
+        let bar = Bar::new(output);
+        change::change(&address, &self.opening, output, |fs| {
+            bar.stage("remove", 0);
+            paths.iter().try_for_each(|path| self.remove(fs, path, &bar))
+        })
+    }
+
+    fn remove(&self, fs: &Arc<dyn FileSystemMut>, path: &str, bar: &Bar) -> Outcome {
+        let (folder, name) = match change::parent(fs, path) {
+            Err(failure) if self.force && failure.kind() == Kind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let Some(found) = fs.lookup(folder, &name)? else {
+            return if self.force { Ok(()) } else { Err(Error::not_found("path", path).into()) };
+        };
+        if self.recursive && found.kind == FileKind::Folder {
+            let progress: &dyn Progress = bar;
+            // The deepest first. Folders are listed anew after each, so that what is remembered is one path.
+            let mut ahead = vec![(folder, name, found.id)];
+            while let Some((folder, name, id)) = ahead.last().cloned() {
+                progress.check()?;
+                let mut below = None;
+                for entry in fs.entries(id)? {
+                    progress.check()?;
+                    match entry.attributes.kind {
+                        FileKind::Folder => below = Some((id, entry.name, entry.attributes.id)),
+                        _ => fs.remove(id, &entry.name)?,
+                    }
+                    if below.is_some() {
+                        break;
+                    }
+                }
+                match below {
+                    Some(below) => ahead.push(below),
+                    None => {
+                        fs.remove(folder, &name)?;
+                        ahead.pop();
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let removed = fs.remove(folder, &name).map_err(|error| error.named(path));
+        removed.advise(Kind::Conflict, || "-r removes folders with all that is in them".to_owned())
+    }
+}

@@ -1,0 +1,60 @@
+//! `bandsaw touch`: dates, and empty files.
+
+use std::ffi::OsString;
+use std::time::SystemTime;
+
+use bandsaw::Error;
+use bandsaw::fs::{Change, NewKind, NewNode, Timestamp};
+use clap::{Args, ValueHint};
+
+use crate::change;
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::source::Opening;
+
+/// Set when files were changed and read; make those that do not exist
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw touch Docs.sparsebundle:/new.txt                 now; made if it does not exist
+  bandsaw touch --date 1000000000 disk.img:/old.txt        2001-09-09 01:46:40 UTC")]
+pub(crate) struct Touch {
+    /// What to change, all in one volume: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath, required = true)]
+    addresses: Vec<OsString>,
+    /// The date, in seconds since 1970-01-01 UTC; now without this
+    #[arg(long, short, value_name = "SECONDS", allow_negative_numbers = true)]
+    date: Option<i64>,
+    /// Do not make what does not exist
+    #[arg(long, short = 'c')]
+    no_create: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Touch {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
+        let date = Timestamp::from_seconds(self.date.unwrap_or_else(now));
+        change::change(&address, &self.opening, output, |fs| {
+            for path in &paths {
+                let id = match change::try_resolve(fs, path)? {
+                    Some(found) => found.id,
+                    None if self.no_create => return Err(Error::not_found("path", path).into()),
+                    None => {
+                        let (folder, name) = change::parent(fs, path)?;
+                        fs.create(folder, &name, &NewNode { created: Some(date), ..NewNode::new(NewKind::File) })?
+                    }
+                };
+                let change = Change { modified: Some(date), accessed: Some(date), ..Change::default() };
+                fs.set_attributes(id, &change)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,100 @@
+//! `bandsaw xattr`: extended attributes listed, printed, set and removed.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+
+use bandsaw::fs::FileSystemMutExt;
+use bandsaw::{Error, Kind};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::change;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::source::{Opening, Place};
+
+/// The longest value taken from standard input.
+const MOST: u64 = 1 << 30;
+
+/// List, set and remove extended attributes
+///
+/// `bandsaw cat --xattr NAME` prints one. The Finder's information and the resource fork are attributes too:
+/// com.apple.FinderInfo and com.apple.ResourceFork.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw xattr Docs.sparsebundle:/a.txt                                    the names, and how long each value is
+  bandsaw xattr --set com.example.color=blue Docs.sparsebundle:/a.txt
+  bandsaw xattr --set com.apple.ResourceFork disk.img:/Icon < icon.rsrc     the value from standard input
+  bandsaw xattr --remove com.apple.quarantine disk.img:/App")]
+pub(crate) struct Xattr {
+    /// The file or folder: IMAGE[:VOLUME]:/PATH
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
+    address: OsString,
+    /// Set an attribute; without =VALUE to what comes from standard input
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    set: Option<String>,
+    /// Remove an attribute
+    #[arg(long, value_name = "NAME", conflicts_with = "set")]
+    remove: Option<String>,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    xattrs: Vec<Fact>,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    name: String,
+    size: u64,
+}
+
+impl Xattr {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (address, paths) = change::addresses([self.address.as_os_str()])?;
+        if let Some(name) = &self.remove {
+            return change::change(&address, &self.opening, output, |fs| {
+                Ok(fs.remove_xattr(change::resolve(fs, &paths[0])?.id, name)?)
+            });
+        }
+        if let Some(set) = &self.set {
+            let (name, value) = match set.split_once('=') {
+                Some((name, value)) => (name, value.as_bytes().to_vec()),
+                None => (&**set, input()?),
+            };
+            return change::change(&address, &self.opening, output, |fs| {
+                Ok(fs.set_xattr_bytes(change::resolve(fs, &paths[0])?.id, name, &value)?)
+            });
+        }
+        self.list(output)
+    }
+
+    fn list(&self, output: &Output) -> Outcome {
+        let place = Place::open(&change::address(&self.address)?, &self.opening, output)?;
+        let id = place.attributes.id;
+        let mut xattrs = Vec::new();
+        for name in place.fs.xattrs(id)? {
+            let size = place.fs.xattr(id, &name)?.map_or(0, |value| value.info().len);
+            xattrs.push(Fact { name, size });
+        }
+        let facts = Facts { schema: 1, xattrs };
+        output.facts(&facts, |out| {
+            facts.xattrs.iter().try_for_each(|fact| writeln!(out, "{:>10} {}", fact.size, output.name(&fact.name)))
+        })
+    }
+}
+
+fn input() -> Outcome<Vec<u8>> {
+    let mut value = Vec::new();
+    let read = io::stdin().take(MOST + 1).read_to_end(&mut value);
+    read.map_err(|error| Failure::from(Error::io("xattr", "read standard input", error)))?;
+    match value.len() as u64 > MOST {
+        true => Err(Error::new(Kind::Limit, "xattr", format!("more than {MOST} bytes on standard input")).into()),
+        false => Ok(value),
+    }
+}

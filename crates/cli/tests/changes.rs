@@ -1,0 +1,111 @@
+//! Verbs that change what is in an image.
+
+mod common;
+
+use common::Scratch;
+use serde_json::Value;
+
+/// An image with a volume, in each of the containers that can be changed.
+fn images(scratch: &Scratch) -> Vec<&'static str> {
+    scratch.ok(&["create", "raw.img", "--fs", "hfs+", "--size", "8m", "--volname", "V"]);
+    scratch.ok(&["create", "bundle.sparsebundle", "--fs", "hfsx", "--size", "8m", "--volname", "V"]);
+    vec!["raw.img", "bundle.sparsebundle"]
+}
+
+#[test]
+fn a_volume_is_lived_in() {
+    let scratch = Scratch::new();
+    for image in images(&scratch) {
+        let at = |path: &str| format!("{image}:{path}");
+        scratch.ok(&["mkdir", "-p", &at("/Letters/2026")]);
+        let mut put = scratch.command(&["put", &at("/Letters/hello.txt")]);
+        put.write_stdin("hello\n").assert().success();
+        assert_eq!(scratch.ok(&["cat", &at("/Letters/hello.txt")]), "hello\n");
+        scratch.fails(3, &["put", "--from", "nothing", &at("/x")]);
+        scratch.write("new.txt", "new contents");
+        scratch.fails(4, &["put", "--from", "new.txt", &at("/Letters/hello.txt")]);
+        scratch.ok(&["put", "--overwrite", "--from", "new.txt", &at("/Letters/hello.txt")]);
+        assert_eq!(scratch.ok(&["cat", &at("/Letters/hello.txt")]), "new contents");
+        scratch.ok(&["ln", &at("/Letters/hello.txt"), &at("/second")]);
+        scratch.ok(&["ln", "-s", "Letters/hello.txt", &at("/symbolic")]);
+        scratch.ok(&["chmod", "600", &at("/second")]);
+        scratch.ok(&["touch", "--date", "1000000000", &at("/second"), &at("/made")]);
+        scratch.ok(&["xattr", "--set", "com.example=blue", &at("/second")]);
+        assert_eq!(scratch.ok(&["cat", "--xattr", "com.example", &at("/Letters/hello.txt")]), "blue");
+        assert!(scratch.ok(&["xattr", &at("/second")]).contains("4 com.example"));
+        scratch.ok(&["xattr", "--remove", "com.example", &at("/second")]);
+        scratch.fails(3, &["xattr", "--remove", "com.example", &at("/second")]);
+        let listed = scratch.ok(&["ls", "-l", &at("/")]);
+        assert!(listed.contains("-rw-------"), "{listed}");
+        scratch.fails(4, &["mv", &at("/made"), &at("/second")]);
+        scratch.ok(&["mv", &at("/made"), &at("/symbolic"), &at("/Letters")]);
+        scratch.ok(&["mv", "--overwrite", &at("/second"), &at("/Letters/made")]);
+        let error = scratch.fails(4, &["rm", &at("/Letters")]);
+        assert!(error.contains("-r removes"), "{error}");
+        scratch.fails(3, &["rm", &at("/nothing")]);
+        scratch.ok(&["rm", "-f", &at("/nothing")]);
+        assert_eq!(scratch.ok(&["ls", &at("/Letters")]), "2026\nhello.txt\nmade\nsymbolic\n");
+        scratch.ok(&["rm", "-r", &at("/Letters")]);
+        assert_eq!(scratch.ok(&["ls", &at("/")]), "");
+    }
+}
+
+#[test]
+fn folders_come_in_and_go_out_the_same() {
+    let scratch = Scratch::new();
+    let source = scratch.sample();
+    for image in images(&scratch) {
+        let at = |path: &str| format!("{image}:{path}");
+        scratch.ok(&["cp", "-R", source.to_str().unwrap(), &at("/")]);
+        scratch.ok(&["create", &format!("built {image}.img"), "--fs", "hfs+", "--from", source.to_str().unwrap()]);
+        let shown = |address: &str| scratch.json(&["tree", address]);
+        let built = shown(&format!("built {image}.img:/"));
+        assert_eq!(names(&built), names(&shown(&at("/src"))));
+        let error = scratch.fails(4, &["cp", "-R", source.to_str().unwrap(), &at("/")]);
+        assert!(error.contains("--overwrite"), "{error}");
+        scratch.ok(&["cp", "-R", "--overwrite", source.to_str().unwrap(), &at("/")]);
+        // Folders that files were replaced in bear the date of that.
+        let built = shown(&at("/src"));
+        // From one image into another, and within one.
+        scratch.ok(&["create", &format!("other {image}.img"), "--fs", "hfs+", "--size", "8m"]);
+        scratch.ok(&["cp", "-R", &at("/src"), &format!("other {image}.img:/copy")]);
+        assert_eq!(names(&shown(&format!("other {image}.img:/copy"))), names(&built));
+        scratch.ok(&["cp", "-R", &at("/src"), &at("/within")]);
+        assert_eq!(names(&shown(&at("/within"))), names(&built));
+        scratch.fails(2, &["cp", source.to_str().unwrap(), &at("/again")]);
+    }
+}
+
+/// What a tree tells of everything below its root.
+fn names(tree: &Value) -> Vec<String> {
+    fn walk(folder: &Value, path: &str, found: &mut Vec<String>) {
+        for child in folder["children"].as_array().into_iter().flatten() {
+            let path = format!("{path}/{}", child["name"].as_str().unwrap());
+            let told = ["kind", "size", "mode", "modified", "links", "has_xattrs", "target"].map(|part| child[part].to_string());
+            found.push(format!("{path} {}", told.join(" ")));
+            walk(child, &path, found);
+        }
+    }
+    let mut found = Vec::new();
+    walk(&tree["root"], "", &mut found);
+    assert!(found.len() > 8, "{tree}");
+    // Case counts in the order of one of the volumes.
+    found.sort();
+    found
+}
+
+#[test]
+fn what_cannot_be_changed_is_refused() {
+    let scratch = Scratch::new();
+    images(&scratch);
+    let error = scratch.fails(2, &["rm", "raw.img"]);
+    assert!(error.contains("IMAGE:/PATH"), "{error}");
+    scratch.fails(2, &["mv", "raw.img:/a", "bundle.sparsebundle:/a"]);
+    scratch.fails(2, &["rm", "raw.img:/"]);
+    scratch.fails(3, &["mkdir", "raw.img:/a/b"]);
+    scratch.fails(3, &["chmod", "644", "raw.img:/a"]);
+    scratch.fails(2, &["chmod", "888", "raw.img:/"]);
+    scratch.ok(&["mkdir", "raw.img:/a"]);
+    scratch.fails(2, &["mv", "raw.img:/a", "raw.img:/a/b"]);
+    scratch.fails(3, &["rm", "missing.img:/a"]);
+}

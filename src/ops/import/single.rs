@@ -1,0 +1,36 @@
+//! One file of the host as a tree.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::folder::{Assembly, LAYER};
+use super::look::{Place, What, look};
+use super::walk::Listing;
+use crate::fs::source::Tree;
+use crate::platform::nodes::{c_name, node_of};
+use crate::{Error, Kind, Result};
+
+/// What is at `path` of the host, which must be no folder, as the only entry of a root that stands for its folder. A
+/// symbolic link stays one.
+pub fn single(path: &Path) -> Result<Tree> {
+    let missing = || Error::new(Kind::Invalid, LAYER, "the name of a file expected").in_file(path);
+    let name = path.file_name().ok_or_else(missing)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path),
+        _ => Error::io(LAYER, "open", error).in_file(path),
+    };
+    let fd = rustix::fs::open(&folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let fd = fd.map_err(|error| failed(error.into()))?;
+    std::fs::symlink_metadata(path).map_err(failed)?;
+    let root_node = node_of(&fd).map_err(failed)?;
+    let text = folder.to_string_lossy().into_owned().into_boxed_str();
+    let root = Arc::new(Place { parent: None, name: text, fd });
+    let found = look(&root, &c_name(name.as_encoded_bytes()).map_err(failed)?, FileType::Unknown)?;
+    if matches!(found.what, What::Folder { .. }) {
+        return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").in_file(path));
+    }
+    Assembly::new(Listing { root, root_node, root_xattrs: Vec::new(), folders: vec![vec![found]] }).assemble()
+}

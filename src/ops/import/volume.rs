@@ -1,0 +1,159 @@
+//! A part of a volume as a tree, to be put into another volume.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
+use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "source volume";
+/// Deeper folders are a chain that leads nowhere good.
+const MOST_DEPTH: usize = 4096;
+/// Longer values are read when they are needed.
+const IN_HAND: u64 = 1 << 20;
+
+/// The tree below the folder at `path`; or what else is there as the only entry of a root that stands for its folder.
+pub fn volume(fs: Arc<dyn FileSystem>, path: &str, progress: &dyn Progress) -> Result<Tree> {
+    progress.stage("scan", 0);
+    let top = fs.resolve(path)?;
+    let path = path.trim_end_matches('/');
+    let mut assembly = Assembly { fs: fs.clone(), nodes: Vec::new(), streams: Vec::new(), first_names: HashMap::new(), progress };
+    if top.kind == FileKind::Folder {
+        assembly.add(0, "", &top)?;
+        assembly.walk(&top)?;
+    } else {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let root = fs.resolve(folder)?;
+        assembly.add(0, "", &root)?;
+        assembly.add(0, name, &top)?;
+    }
+    let contents = Box::new(VolumeContents { fs, streams: assembly.streams });
+    Ok(Tree { nodes: assembly.nodes, contents })
+}
+
+/// Where a stream that is not in hand comes from.
+#[derive(Debug, Clone)]
+enum Origin {
+    Data(NodeId),
+    Attribute(NodeId, Box<str>),
+}
+
+struct Assembly<'a> {
+    fs: Arc<dyn FileSystem>,
+    nodes: Vec<SourceNode>,
+    streams: Vec<Origin>,
+    first_names: HashMap<NodeId, u32>,
+    progress: &'a dyn Progress,
+}
+
+impl Assembly<'_> {
+    fn walk(&mut self, top: &Attributes) -> Result<()> {
+        let mut ahead = vec![(0, top.id, 0)];
+        while let Some((index, id, depth)) = ahead.pop() {
+            if depth > MOST_DEPTH {
+                return Err(Error::new(Kind::Corrupt, LAYER, format!("folders lie in each other more than {MOST_DEPTH} deep")));
+            }
+            for entry in self.fs.entries(id)? {
+                self.progress.check()?;
+                let child = self.add(index, &entry.name, &entry.attributes)?;
+                if entry.attributes.kind == FileKind::Folder {
+                    ahead.push((child, entry.attributes.id, depth + 1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, parent: u32, name: &str, found: &Attributes) -> Result<u32> {
+        let index =
+            u32::try_from(self.nodes.len()).map_err(|_| Error::new(Kind::Limit, LAYER, "more than 2^32 files and folders"))?;
+        let first = if found.links > 1 { *self.first_names.entry(found.id).or_insert(index) } else { index };
+        let kind = match found.kind {
+            _ if first != index && found.kind != FileKind::Folder => SourceKind::HardLink(first),
+            FileKind::Folder => SourceKind::Folder,
+            FileKind::File => SourceKind::File(self.stream(Origin::Data(found.id), found.size)),
+            FileKind::Symlink => SourceKind::Symlink(self.fs.read_link(found.id)?.into()),
+            kind => SourceKind::Special(kind, found.device),
+        };
+        let mut xattrs = Vec::new();
+        if !matches!(kind, SourceKind::HardLink(_)) {
+            for name in self.fs.xattrs(found.id)? {
+                xattrs.extend(self.attribute(found.id, name)?);
+            }
+        }
+        let modified = found.modified.unwrap_or(Timestamp::from_seconds(0));
+        let Attributes { mode, uid, gid, flags, created, changed, accessed, .. } = *found;
+        self.nodes.push(SourceNode {
+            parent,
+            name: name.into(),
+            kind,
+            mode,
+            uid,
+            gid,
+            flags,
+            created,
+            modified,
+            changed,
+            accessed,
+            xattrs,
+        });
+        Ok(index)
+    }
+
+    fn attribute(&mut self, id: NodeId, name: String) -> Result<Option<(Box<str>, Stream)>> {
+        let Some(value) = self.fs.xattr(id, &name)? else { return Ok(None) };
+        let len = value.info().len;
+        let stream = match len <= IN_HAND {
+            true => Stream::Bytes(value.read_vec(0, len as usize)?.into()),
+            false => self.stream(Origin::Attribute(id, name.as_str().into()), len),
+        };
+        Ok(Some((name.into(), stream)))
+    }
+
+    fn stream(&mut self, origin: Origin, len: u64) -> Stream {
+        if len == 0 {
+            return Stream::empty();
+        }
+        self.streams.push(origin);
+        // Not more than there are nodes and attributes, of which each takes more memory than this number.
+        Stream::Extern { node: self.streams.len() as u32 - 1, offset: 0, len }
+    }
+}
+
+#[derive(Debug)]
+struct VolumeContents {
+    fs: Arc<dyn FileSystem>,
+    /// By the number that a stream has for its node.
+    streams: Vec<Origin>,
+}
+
+impl Contents for VolumeContents {
+    fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
+        let origin = match stream {
+            Stream::Extern { node, .. } => self.streams.get(*node as usize),
+            Stream::Bytes(_) => None,
+        };
+        let device = match origin {
+            Some(Origin::Data(id)) => self.fs.open(*id, Fork::Data)?,
+            Some(Origin::Attribute(id, name)) => self.fs.xattr(*id, name)?.ok_or_else(|| Error::not_found(LAYER, &**name))?,
+            None => return Err(Error::new(Kind::Invalid, LAYER, "bytes in hand are not opened")),
+        };
+        Ok(Box::new(Reader(device)))
+    }
+}
+
+struct Reader(Arc<dyn BlockDevice>);
+
+impl ContentReader for Reader {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn host_file(&self) -> Option<(&File, u64)> {
+        None
+    }
+}
