@@ -1,7 +1,14 @@
 //! The Linux kernel's own drivers, in a guest.
 
-use bandsaw::fs::FileSystem;
-use bandsaw::fs::hfsplus::HfsPlus;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bandsaw::device::{BlockDevice, Slice};
+use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
+use bandsaw::fs::{Existing, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+use bandsaw::progress::Silent;
+use bandsaw::store::Open;
 
 use crate::common::corpus;
 use crate::guest_listing::{self, GETFATTR};
@@ -64,8 +71,9 @@ fn partitions() {
 /// The kernel finds in our volumes what they were built from, and works on them without a complaint; we find what it left.
 fn our_volumes() {
     let scratch = crate::scratch();
-    let volumes = volume::all().iter().filter(|volume| volume.mapped != volume.case_sensitive);
-    let volumes: Vec<_> = volumes.zip(["vda1", "vdb"]).collect();
+    // Of those built whole, one in a partition and one on a disk of its own; and those filled file by file.
+    let volumes = volume::all().iter().filter(|volume| volume.changed || volume.mapped != volume.case_sensitive);
+    let volumes: Vec<_> = volumes.zip(["vda1", "vdb", "vdc", "vdd"]).collect();
     let mut guest = guest_listing::guest(REWORK).modules(&HFSPLUS);
     for (volume, name) in &volumes {
         let copy = scratch.path().join(name);
@@ -92,6 +100,7 @@ fn our_volumes() {
         assert!(reworked.problems().is_empty(), "{:?}", reworked.problems());
         let findings = ours::check(&scratch.path().join(name), volume.range.clone());
         assert!(findings.is_empty(), "{name}: {findings:?}");
+        change_again(&scratch.path().join(name), volume.range.clone());
         assert_eq!(after["New/file"].kind, Kind::File { len: 15, sha256: sha256(b"from the guest\n") });
         assert_eq!(after["Links/first name"].links, 3);
         assert!(!after.contains_key("Many/07"));
@@ -102,7 +111,7 @@ fn our_volumes() {
 /// finds in them all that there was.
 fn repaired_volumes() {
     let scratch = crate::scratch();
-    let volumes = volume::all().iter().filter(|volume| !volume.mapped);
+    let volumes = volume::all().iter().filter(|volume| !volume.mapped && !volume.changed);
     let mut guest = guest_listing::guest(
         "for disk in vda vdb; do\n\
          mount -t hfsplus /dev/$disk /mnt\n\
@@ -136,9 +145,31 @@ fn repaired_volumes() {
     }
 }
 
+/// What the guest has left can be changed further, and is sound before and after.
+fn change_again(disk: &Path, range: Range<u64>) {
+    let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Write));
+    let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).expect("the volume is on the disk"));
+    let sound = || {
+        let problems = hfsplus::check(volume.clone(), &Silent).expect("checking the volume");
+        assert!(problems.is_empty(), "{problems:#?}");
+    };
+    sound();
+    let fs = HfsPlusMut::open(volume.clone(), WriteOptions::default()).expect("opening the volume");
+    let new = fs.resolve("New").expect("what the guest made").id;
+    for entry in fs.entries(fs.resolve("Many/11").expect("what was there").id).expect("listing") {
+        let from = fs.resolve("Many/11").expect("what was there").id;
+        fs.rename((from, &entry.name), (new, &entry.name), Existing::Replace).expect("moving");
+    }
+    let id = fs.create(new, "made after the guest", &NewNode::new(NewKind::File)).expect("making a file");
+    fs.write_all(id, &[7; 100_000]).expect("writing it");
+    fs.remove(new, "the café").expect("removing a file");
+    fs.unmount().expect("leaving the volume clean");
+    sound();
+}
+
 /// Files are made, changed, moved and removed, in the middle of trees that have no room to spare.
 const REWORK: &str = r#"
-for disk in vda1 vdb; do
+for disk in vda1 vdb vdc vdd; do
     mount -t hfsplus /dev/$disk /mnt
     section "$disk mount"
     grep /mnt /proc/mounts

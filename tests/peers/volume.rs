@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use bandsaw::container::Format;
+use bandsaw::device::Access;
 use bandsaw::fs::Timestamp;
+use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source};
+use bandsaw::ops::import::{self, FolderOptions};
+use bandsaw::ops::put::{PutOptions, put};
 use bandsaw::progress::Silent;
 
 use crate::tree::{self, Listing};
@@ -25,6 +29,8 @@ pub(crate) struct Volume {
     pub(crate) case_sensitive: bool,
     /// Whether the disk has a partition map.
     pub(crate) mapped: bool,
+    /// Whether it was made empty and filled file by file, instead of built whole.
+    pub(crate) changed: bool,
     /// The raw image.
     pub(crate) disk: PathBuf,
     /// The same disk as a sparse bundle.
@@ -35,7 +41,8 @@ pub(crate) struct Volume {
     pub(crate) files: Arc<Listing>,
 }
 
-/// HFS+ and HFSX, on a disk of their own and in a partition, each as a raw image and as a bundle. They are not to be changed.
+/// HFS+ and HFSX, built on a disk of their own and in a partition, and filled file by file on a disk of their own; each as a
+/// raw image and as a bundle. They are not to be changed.
 pub(crate) fn all() -> &'static [Volume] {
     static ALL: LazyLock<Vec<Volume>> = LazyLock::new(|| {
         let folder = crate::scratch().keep();
@@ -44,7 +51,7 @@ pub(crate) fn all() -> &'static [Volume] {
     &ALL
 }
 
-fn build_both(scratch: &Path, case_sensitive: bool) -> [Volume; 2] {
+fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
     let name = if case_sensitive { "hfsx" } else { "hfsplus" };
     let source = scratch.join(name);
     tree::write(&source, case_sensitive);
@@ -54,10 +61,30 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> [Volume; 2] {
         let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
         let range = create(Source::Folder(source.clone()), &disk, Format::Udrw, case_sensitive, layout);
         create(Source::Folder(source.clone()), &bundle, Format::Udsb, case_sensitive, layout);
-        Volume { case_sensitive, mapped: layout == Layout::Gptspud, disk, bundle, range, files: Arc::clone(&files) }
+        let mapped = layout == Layout::Gptspud;
+        Volume { case_sensitive, mapped, changed: false, disk, bundle, range, files: Arc::clone(&files) }
     });
+    let path = scratch.join(format!("{name} changed"));
+    let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
+    let range = create_of(Some(CHANGED), Source::Empty, &disk, Format::Udrw, case_sensitive, Layout::None);
+    create_of(Some(CHANGED), Source::Empty, &bundle, Format::Udsb, case_sensitive, Layout::None);
+    [&disk, &bundle].into_iter().for_each(|image| fill(image, &source));
+    let changed = Volume { case_sensitive, mapped: false, changed: true, disk, bundle, range, files };
     fs::remove_dir_all(source).expect("removing the source");
-    volumes
+    volumes.into_iter().chain([changed]).collect()
+}
+
+/// Bytes of the disk of a volume that is filled file by file.
+const CHANGED: u64 = 128 << 20;
+
+/// Puts everything in a folder into the volume of an image.
+fn fill(image: &Path, source: &Path) {
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let image = open(image, &options).expect("opening the image");
+    let volume = image.file_system_mut(None).expect("opening the volume");
+    let tree = import::folder(source, &FolderOptions::default(), &Silent).expect("reading the folder");
+    put(&tree, &*volume, "/", &PutOptions::default(), &Silent).expect("filling the volume");
+    volume.unmount().expect("leaving the volume clean");
 }
 
 /// What a volume makes of a tree: dates before 1970 become 1970, as macOS has it.
@@ -68,9 +95,14 @@ pub(crate) fn as_stored(mut files: Listing) -> Listing {
 
 /// Makes an image; returns where on the disk the volume is.
 pub(crate) fn create(source: Source, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
+    create_of(None, source, path, format, case_sensitive, layout)
+}
+
+fn create_of(len: Option<u64>, source: Source, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
     let volume = NewVolume { layout, name: NAME.into(), case_sensitive, block_size: None, source };
     let options = CreateOptions {
         format,
+        len,
         band_size: (format == Format::Udsb).then_some(1 << 20),
         volume: Some(volume),
         epoch: Some(Timestamp::from_seconds(CREATED)),
