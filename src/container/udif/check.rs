@@ -49,7 +49,7 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     let chunks = Chunks::new(&tables, fork.len())?;
     let len = disk_len(&koly, &chunks)?;
     let inner = Inner { fork, chunks, cache: Cache::new(CACHE), len };
-    Ok(Udif { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0) })
+    Ok(Udif { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0), ahead: Arc::default() })
 }
 
 /// The parts of the file that the trailer names: none may lie in another.

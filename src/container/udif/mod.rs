@@ -1,7 +1,7 @@
 //! UDIF (`.dmg`): read-only, chunks compressed one by one, tables in a property list, a trailer.
 //!
 //! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork that holds the tables.
-//! * [`chunks`]: which chunk holds which bytes of the disk. [`cache`]: chunks lately decoded.
+//! * [`chunks`]: which chunk holds which bytes of the disk. [`cache`]: chunks lately decoded, [`ahead`] by others.
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
 //! * [`list`]: resources written as a property list, [`roman`] the text in them; [`edit`]: other resources in a finished image,
 //!   [`licence`] those that make a licence. [`verify`]: the stored sums.
@@ -11,6 +11,7 @@
 //! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
 //! zeros. Source: docs/formats/udif.md.
 
+mod ahead;
 mod cache;
 mod check;
 mod chunks;
@@ -31,6 +32,7 @@ use std::sync::{Arc, MutexGuard};
 
 use rayon::prelude::*;
 
+use self::ahead::Ahead;
 use self::cache::Cache;
 use self::chunks::{Chunk, ChunkIndex, Chunks};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, MOST_SECTORS, RunKind, Table};
@@ -70,6 +72,14 @@ pub struct Udif {
     resources: Vec<Resource>,
     /// The chunk after the one decoded last: a reader that asks for it goes through the disk in order.
     next: AtomicU32,
+    ahead: Arc<Ahead>,
+}
+
+impl Drop for Udif {
+    fn drop(&mut self) {
+        // Whoever opens the file next finds it free.
+        self.ahead.close();
+    }
 }
 
 /// What decoding ahead needs.
@@ -147,7 +157,7 @@ impl Udif {
         let chunks = Chunks::new(&tables, fork.len())?;
         let len = disk_len(&koly, &chunks)?;
         let inner = Inner { fork, chunks, cache: Cache::new(CACHE), len };
-        Ok(Self { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0) })
+        Ok(Self { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0), ahead: Arc::default() })
     }
 
     /// The kind, which is written nowhere: it follows from how most of the chunks are compressed.
@@ -240,12 +250,16 @@ impl Udif {
             let is_short = |chunk: &Chunk| matches!(chunk.kind, RunKind::Packed(_)) && chunk.len <= LONG_CHUNK;
             let packed = self.inner.chunks.get(index).is_some_and(is_short);
             if packed && self.inner.cache.peek(index).is_none() {
-                let inner = self.inner.clone();
+                // Work that waits does not keep the file open.
+                let (inner, ahead) = (Arc::downgrade(&self.inner), self.ahead.clone());
                 rayon::spawn(move || {
-                    if let Some(chunk) = inner.chunks.get(index) {
-                        // A failure is met again, and told, by whoever reads the chunk.
-                        drop(inner.decoded(index, chunk));
-                    }
+                    ahead.run(|| {
+                        let Some(inner) = inner.upgrade() else { return };
+                        if let Some(chunk) = inner.chunks.get(index) {
+                            // A failure is met again, and told, by whoever reads the chunk.
+                            drop(inner.decoded(index, chunk));
+                        }
+                    });
                 });
             }
         }
