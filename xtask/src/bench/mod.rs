@@ -2,6 +2,7 @@
 //!
 //! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which this writes.
 
+mod codecs;
 mod crypt;
 mod measure;
 mod report;
@@ -71,6 +72,7 @@ const GROUPS: &[Group] = &[
     (&[9], crypt::bundle),
     (&[10], crypt::other_formats),
     (&[12], crypt::unlock),
+    (&[17, 18, 19], codecs::pack_and_unpack),
     (&[20, 21], trees::build_and_extract),
     (&[23], scale::million_bands),
     (&[25], startup::info),
