@@ -56,6 +56,10 @@ pub const UNKNOWN: &str = "is no image that is known: it has no container's magi
 /// How the message of the error begins about a disk whose partitions all lie past its end.
 pub const CUT_SHORT: &str = "was cut short";
 
+/// The message of the error about a header of encryption and nothing behind it.
+const HEADER_ALONE: &str =
+    "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
+
 /// Bytes looked at in one go when a file may be all zeros.
 const PIECE: usize = 1 << 20;
 
@@ -222,6 +226,7 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
     layers.push(Layer::Volumes(volumes));
     match cut_off {
         Some(error) => Err(error),
+        None if encrypted && !as_told && found.disk.info().len == 0 => Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE)),
         None if proven => Ok(()),
         None => Err(Error::unsupported(LAYER, UNKNOWN)),
     }

@@ -100,9 +100,7 @@ fn zeros_and_holes_are_a_blank_disk() {
 #[test]
 fn containers_are_never_taken_for_raw_disks() {
     let scratch = Scratch::new();
-    for (name, magic) in
-        [("a.qcow2", &b"QFI\xfb\0\0\0\x03"[..]), ("b.sparseimage", b"sprs"), ("c.asif", b"shdw"), ("d.gz", b"\x1f\x8b\x08")]
-    {
+    for (name, magic) in [("a.qcow2", &b"QFI\xfb\0\0\0\x03"[..]), ("d.gz", b"\x1f\x8b\x08")] {
         let mut bytes = vec![0; 1 << 20];
         bytes[..magic.len()].copy_from_slice(magic);
         let path = scratch.file(name, &bytes);
@@ -117,7 +115,18 @@ fn containers_are_never_taken_for_raw_disks() {
     udif[(1 << 20) - 508..][..8].copy_from_slice(&[0, 0, 0, 4, 0, 0, 2, 0]);
     let mut encrypted = vec![0; 1 << 20];
     encrypted[..12].copy_from_slice(b"encrcdsa\0\0\0\x02");
-    for (name, bytes, layer) in [("e.dmg", udif, "udif"), ("f.dmg", encrypted, "encr")] {
+    let [sparse, asif] = [b"sprs", b"shdw"].map(|magic| {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[..4].copy_from_slice(magic);
+        bytes
+    });
+    let cases = [
+        ("e.dmg", udif, "udif"),
+        ("f.dmg", encrypted, "encr"),
+        ("b.sparseimage", sparse, "sparse image"),
+        ("c.asif", asif, "asif"),
+    ];
+    for (name, bytes, layer) in cases {
         let error = refused(&scratch.file(name, &bytes));
         assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported), "{error}");
         assert!(error.layer().contains(layer), "{error}");
@@ -131,7 +140,8 @@ fn formats_that_are_told_must_fit() {
     assert_eq!(open_as(&bundle, Format::Udrw).unwrap_err().kind(), Kind::Invalid);
     assert_eq!(open_as(&file, Format::Udsb).unwrap_err().kind(), Kind::Invalid);
     assert_eq!(open_as(&file, Format::Udzo).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(open_as(&file, Format::Asif).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(open_as(&file, Format::Asif).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(open_as(&file, Format::Udsp).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(open_as(&file, Format::Udto).unwrap().format(), Format::Udto);
 }
 

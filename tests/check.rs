@@ -291,7 +291,7 @@ fn encryption_headers() {
         ("an entry behind the data", |file| file[0x54] = 9, Damage, "encryption key entry", 9 << 24 | 0x60),
         ("an entry of no known kind", |file| file[0x4f] = 3, Damage, "encryption header", 0x48),
         ("no entry", |file| file[0x4b] = 0, Damage, "encryption header", 0x48),
-        ("more entries than fit", |file| file[0x48] = 9, Damage, "encryption header", 0x40),
+        ("more entries than fit", |file| file[0x48] = 9, Damage, "encryption header", 0x48),
         ("a salt longer than its field", |file| file[0x60 + 0x0f] = 99, Damage, "encryption key entry", 0x6c),
         ("much behind the data", |file| file.resize(file.len() + 9000, 1), Note, "encryption header", DATA + disk().len() as u64),
     ];
