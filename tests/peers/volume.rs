@@ -10,6 +10,7 @@ use bandsaw::device::Access;
 use bandsaw::fs::Timestamp;
 use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops;
+use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source};
 use bandsaw::ops::import::{self, FolderOptions};
 use bandsaw::ops::put::{PutOptions, put};
@@ -66,9 +67,11 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
     });
     let path = scratch.join(format!("{name} changed"));
     let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
-    let range = create_of(Some(CHANGED), Source::Empty, &disk, Format::Udrw, case_sensitive, Layout::None);
-    create_of(Some(CHANGED), Source::Empty, &bundle, Format::Udsb, case_sensitive, Layout::None);
-    [&disk, &bundle].into_iter().for_each(|image| fill(image, &source));
+    let range = create_of(Some(CHANGED), Source::Empty, &bundle, Format::Udsb, case_sensitive, Layout::None);
+    fill(&bundle, &source);
+    // Filled a second time it would have other dates.
+    let filled = open(&bundle, &OpenOptions::default()).expect("opening the bundle");
+    convert(&filled, &disk, &ConvertOptions::default(), &Silent).expect("converting the bundle");
     let changed = Volume { case_sensitive, mapped: false, changed: true, disk, bundle, range, files };
     fs::remove_dir_all(source).expect("removing the source");
     volumes.into_iter().chain([changed]).collect()
