@@ -220,6 +220,14 @@ pub fn create_layer(path: &Path, below: &Path, over: &OpenOptions<'_>, options: 
     make(path, options, &below, None).map_err(|error| error.in_file(path))
 }
 
+/// Makes the last of the layers of `options` over the image at `path` if it is missing, as opening for writing does.
+pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
+    let Some((last, shadows)) = options.shadows.split_last().filter(|(last, _)| is_missing(last)) else { return Ok(()) };
+    let below = self::below(path, &OpenOptions { access: Access::ReadOnly, shadows, ..*options })?;
+    let wanted = LayerOptions { role: Role::Overlay, len: None, block: None, overwrite: false };
+    make(last, &wanted, &below, None).map_err(|error| error.in_file(last))
+}
+
 /// Makes a layer that fits `below`, in place of one that must still have the UUID `old`.
 pub(crate) fn make(path: &Path, options: &LayerOptions, below: &Below, old: Option<Uuid>) -> Result<()> {
     let info = below.disk.info();

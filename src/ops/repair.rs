@@ -60,7 +60,8 @@ impl Repaired {
     }
 }
 
-/// Mends the image at `path`, or tells what would be mended. Refused with layers over it.
+/// Mends the image at `path`, or tells what would be mended. With layers over it only the map of the disk, in the topmost of
+/// them.
 ///
 /// An error is one that keeps all of it from being looked at: the image is in use, or its passphrase missing.
 pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress) -> Result<Repaired> {
@@ -72,7 +73,10 @@ pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn P
     let access = if how == How::Apply { Access::ReadWrite } else { Access::ReadOnly };
     let options = OpenOptions { access, ..*options };
     let mut repaired = Repaired::default();
-    let done = if open::look_at(path)?.is_dir() {
+    let done = if !options.shadows.is_empty() {
+        // What lies below the topmost layer is not to be changed, nor is it what is wrong with the disk.
+        open::open_disk(path, &options, &mut Vec::new()).and_then(|found| map(&found.disk, how, progress, &mut repaired))
+    } else if open::look_at(path)?.is_dir() {
         folder(path, &options, how, progress, &mut repaired)
     } else {
         file(path, &options, how, progress, &mut repaired)

@@ -63,9 +63,11 @@ impl Repair {
         let bar = Bar::new(output);
         let options = self.opening.options(Access::ReadOnly);
         let examine = || open::examine(Path::new(&path), &options, &bar);
+        if !self.dry_run {
+            open::stack::make_missing(Path::new(&path), &options).map_err(|error| source::advise(error, &path))?;
+        }
+        let before = problems(&examine()?);
         let how = if self.dry_run { How::DryRun } else { How::Apply };
-        // What is refused is refused before anything is looked at.
-        let before = if options.shadows.is_empty() { problems(&examine()?) } else { Vec::new() };
         let done = repair(Path::new(&path), &options, how, &bar).map_err(|error| source::advise(error, &path))?;
         let after = if self.dry_run { None } else { Some(examine()?) };
         drop(bar);
