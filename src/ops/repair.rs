@@ -65,11 +65,6 @@ impl Repaired {
 ///
 /// An error is one that keeps all of it from being looked at: the image is in use, or its passphrase missing.
 pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress) -> Result<Repaired> {
-    if !options.shadows.is_empty() {
-        // The image below must stay as it is, and a shadow holds nothing that could be mended by itself.
-        let shadowed = "an image is repaired by itself, without what lies over it";
-        return Err(Error::new(Kind::Invalid, "repair", shadowed).in_file(path));
-    }
     let access = if how == How::Apply { Access::ReadWrite } else { Access::ReadOnly };
     let options = OpenOptions { access, ..*options };
     let mut repaired = Repaired::default();

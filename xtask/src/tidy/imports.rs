@@ -5,8 +5,8 @@ use super::{Fault, Text};
 /// Each module with those that it may use, apart from itself and `error`.
 const MAY_USE: [(&str, &[&str]); 17] = [
     ("error", &[]),
-    ("problem", &["progress"]),
     ("progress", &[]),
+    ("problem", &["progress"]),
     ("size", &[]),
     ("address", &[]),
     ("device", &[]),
