@@ -22,6 +22,8 @@ struct Link {
     next: u32,
     created: u32,
     chained: bool,
+    /// It has contents of its own, as no link has.
+    filled: bool,
 }
 
 impl Link {
@@ -33,6 +35,7 @@ impl Link {
             next: file.bsd.group_id.get(),
             created: file.dates.create.get(),
             chained: file.flags.get() & record_flags::HAS_LINK_CHAIN != 0,
+            filled: file.data_fork.total_blocks.get() != 0 || file.resource_fork.total_blocks.get() != 0,
         }
     }
 }
@@ -93,9 +96,6 @@ impl Links {
         if self.files.is_some_and(|files| files.id == key.parent) {
             self.see_inode(key, file, report);
         } else if kind == FILE_LINK_TYPE {
-            if file.data_fork.total_blocks.get() != 0 || file.resource_fork.total_blocks.get() != 0 {
-                report.warning(wrong(LAYER, format!("link {id} has contents of its own")));
-            }
             self.file_links.push(Link::of(file));
         } else if kind == FOLDER_LINK_TYPE
             && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
@@ -125,11 +125,16 @@ impl Links {
     /// Holds links and targets against each other.
     pub(super) fn settle(&mut self, report: &mut Report) {
         let dates = [Some(self.root_created), self.files.map(|files| files.created)];
-        for link in self.file_links.iter().filter(|link| !dates.contains(&Some(link.created))) {
-            report.damage(wrong(
-                LAYER,
-                format!("link {} was not created when links of this volume are, and is taken for a file", link.id),
-            ));
+        // A file with contents that only has the type of a link is a file.
+        self.file_links.retain(|link| !link.filled || dates.contains(&Some(link.created)));
+        for link in &self.file_links {
+            if link.filled {
+                report.warning(wrong(LAYER, format!("link {} has contents of its own", link.id)));
+            }
+            if !dates.contains(&Some(link.created)) {
+                let message = format!("link {} was not created when links of this volume are, and is taken for a file", link.id);
+                report.damage(wrong(LAYER, message));
+            }
         }
         settle_chains(&mut self.file_links, &self.inodes, "iNode", true, report);
         settle_chains(&mut self.folder_links, &self.folder_inodes, "dir_", false, report);

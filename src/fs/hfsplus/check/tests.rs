@@ -62,7 +62,7 @@ impl Patient {
         Self { bytes: device.read_vec(0, 8 << 20).unwrap() }
     }
 
-    fn check(&self) -> Vec<Problem> {
+    pub(in crate::fs::hfsplus) fn check(&self) -> Vec<Problem> {
         check(Arc::new(Memory::read_only(self.bytes.clone())), &Silent).unwrap()
     }
 
@@ -108,7 +108,7 @@ impl Patient {
     }
 
     /// Flips the bit of a block in the bitmap.
-    fn flip(&mut self, block: u32) {
+    pub(in crate::fs::hfsplus) fn flip(&mut self, block: u32) {
         let at = self.start(Cnid::ALLOCATION) + block as usize / 8;
         self.bytes[at] ^= 0x80 >> (block % 8);
     }
@@ -148,7 +148,7 @@ impl Patient {
         });
     }
 
-    fn file(&mut self, name: &str, change: impl FnOnce(&mut FileRaw)) {
+    pub(in crate::fs::hfsplus) fn file(&mut self, name: &str, change: impl FnOnce(&mut FileRaw)) {
         self.named(name, |data| change(FileRaw::mut_from_prefix(data).unwrap().0));
     }
 

@@ -106,8 +106,9 @@ fn is_private(object: &Object) -> bool {
     object.is_folder() && object.parent == Cnid::ROOT.0 && object.name == units(FILES_FOLDER)
 }
 
+/// Anybody may give a file this type; a link has no contents of its own, and what has is never deleted as one.
 fn is_link(file: &FileRaw) -> bool {
-    kind_of(file) == FILE_LINK_TYPE
+    kind_of(file) == FILE_LINK_TYPE && file.data_fork.total_blocks.get() == 0 && file.resource_fork.total_blocks.get() == 0
 }
 
 /// What is no target of links has one name.

@@ -59,7 +59,8 @@ impl Repair {
     /// Checks the volume on `device`, plans what would mend it, and checks the result. Nothing is written.
     ///
     /// Refused with [`Kind::Corrupt`] where no volume header is left, with [`Kind::Limit`] where the volume has not enough
-    /// free blocks for new trees, and with [`Kind::Conflict`] while changes wait in a journal that can be replayed.
+    /// free blocks for new trees, and with [`Kind::Conflict`] while changes wait in a journal that can be replayed, or whoever made
+    /// some was interrupted.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
         let findings = check(device.clone(), progress)?;
         let mut repair = Self { device: device.clone(), findings, steps: Vec::new(), left: Vec::new(), work: None };
@@ -68,8 +69,10 @@ impl Repair {
         }
         let header::Located { device, header, .. } = header::locate(device)?;
         repair.device = device.clone();
-        if header.has(volume_attributes::JOURNALED) && matches!(journal::pending(&device, &header), Ok(Some(_))) {
-            let message = "changes wait in the journal; open the volume for writing first, which makes them";
+        // Neither the blocks of such a journal nor what waits in one can be told from the records alone.
+        let waits = header.has(volume_attributes::JOURNALED) && matches!(journal::pending(&device, &header), Ok(Some(_)));
+        if waits || journal::is_transient(&*device, &header) {
+            let message = "changes wait in the journal, or were not ended; open the volume for writing first, which makes them";
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
         let work = headers_alone(&device, &header)?;
@@ -172,7 +175,9 @@ fn put_together(
     objects.part_names(steps);
 
     let mut raw = header.raw;
-    if header.has(volume_attributes::JOURNALED) && journal::pending(device, header).is_err() {
+    // A journal whose blocks belong to no file would be written over files that get them.
+    let journaled = header.has(volume_attributes::JOURNALED);
+    if journaled && (journal::pending(device, header).is_err() || !objects.has_journal()) {
         objects.drop_journal(steps);
         raw.attributes = (raw.attributes.get() & !volume_attributes::JOURNALED).into();
         raw.journal_info_block = 0.into();

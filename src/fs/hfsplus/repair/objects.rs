@@ -435,14 +435,15 @@ impl Objects {
         }
     }
 
-    /// Deletes the journal's two files.
+    /// Whether both files of the journal are there.
+    pub(super) fn has_journal(&self) -> bool {
+        self.all.iter().filter(|object| is_journal(object)).count() >= 2
+    }
+
+    /// Deletes the journal's files.
     pub(super) fn drop_journal(&mut self, steps: &mut Steps) {
-        let is_journal = |object: &Object| {
-            let kind = object.file().map(|file| (file.user_info.file_type, file.user_info.creator));
-            object.parent == Cnid::ROOT.0 && kind == Some(JOURNAL_TYPE)
-        };
         self.all.retain(|object| !is_journal(object));
-        steps.add("do without the journal, which cannot be read", String::new);
+        steps.add("do without the journal, which cannot be read or has lost its files", String::new);
     }
 
     /// How many threads differ from those that will be written.
@@ -460,6 +461,11 @@ impl Objects {
             steps.add("drop threads of what does not exist", || id.to_string());
         }
     }
+}
+
+fn is_journal(object: &Object) -> bool {
+    let kind = object.file().map(|file| (file.user_info.file_type, file.user_info.creator));
+    object.parent == Cnid::ROOT.0 && kind == Some(JOURNAL_TYPE)
 }
 
 fn new_folder(id: u32, parent: u32, name: Box<[U16]>) -> Object {

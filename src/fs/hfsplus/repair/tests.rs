@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::device::{BlockDeviceExt, Memory};
-use crate::fs::hfsplus::HfsPlus;
 use crate::fs::hfsplus::check::tests::{ATTRIBUTES, CATALOG, Case, Patient, TREES, VOLUME};
-use crate::fs::{FileKind, FileSystem, FileSystemExt, Fork};
+use crate::fs::hfsplus::layout::FILE_LINK_TYPE;
+use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
+use crate::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
 use crate::progress::Silent;
 
 /// How many of the patient's 120 files are somewhere, with their names and contents.
@@ -63,6 +64,47 @@ fn damage_of_every_kind_is_mended() {
         }
     }
     assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
+fn a_file_that_only_has_the_type_of_a_link_is_kept() {
+    let mut patient = Patient::new(false);
+    patient.file("file 3", |raw| (raw.user_info.file_type, raw.user_info.creator) = FILE_LINK_TYPE);
+    assert!(patient.check().is_empty());
+    patient.flip(2000);
+    let device = Arc::new(Memory::from(patient.bytes));
+    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    assert_eq!(files_in(&device), 120);
+}
+
+#[test]
+fn what_an_interrupted_change_left_is_not_rebuilt_around() {
+    let device = Arc::new(Memory::from(Patient::new(false).bytes));
+    let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
+    volume.create(volume.root(), "a file of the mount", &NewNode::new(NewKind::File)).unwrap();
+    volume.sync().unwrap();
+    let crashed = Arc::new(Memory::from(device.to_vec()));
+    let error = Repair::plan(crashed.clone(), &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict, "{error}");
+    HfsPlusMut::open(crashed.clone(), WriteOptions::default()).unwrap().unmount().unwrap();
+    assert!(!Repair::plan(crashed.clone(), &Silent).unwrap().is_needed());
+    assert_eq!(files_in(&crashed), 120);
+}
+
+#[test]
+fn a_journal_without_its_files_is_given_up() {
+    let device = Arc::new(Memory::from(Patient::new(false).bytes));
+    HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap().enable_journal(None).unwrap();
+    let mut patient = Patient { bytes: device.to_vec() };
+    assert!(patient.check().is_empty());
+    // Its blocks belong to a file that anybody may delete, and the next mount would write over who gets them.
+    patient.file(".journal", |raw| raw.user_info.file_type = *b"abcd");
+    patient.flip(2000);
+    let device = Arc::new(Memory::from(patient.bytes));
+    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    let volume = HfsPlus::open(device.clone()).unwrap().volume();
+    assert!(!volume.journaled && volume.clean);
+    assert_eq!(files_in(&device), 120);
 }
 
 #[test]
