@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::layout::{Cnid, Extent, ExtentsRaw, ForkRaw};
+use super::layout::{Cnid, Extent, ExtentsRaw, ForkRaw, extents_of};
 use crate::device::{Access, BlockDevice, Info, Leave, Lent};
 use crate::{Error, Result};
 
@@ -122,7 +122,7 @@ impl Space {
     /// Appends the extents of one record; returns the blocks found so far.
     fn append(&self, record: &ExtentsRaw, wanted: u32, before: u32, owner: &Owner, extents: &mut Vec<Extent>) -> Result<u32> {
         let mut found = before;
-        for extent in record.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0) {
+        for extent in extents_of(record) {
             if extent.end() > u64::from(self.total_blocks) {
                 let message =
                     format!("blocks {}+{} reach past the volume's {} blocks", extent.start, extent.count, self.total_blocks);

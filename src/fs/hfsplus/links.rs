@@ -3,13 +3,36 @@
 use zerocopy::big_endian::U16;
 
 use super::catalog::{Catalog, Object};
-use super::layout::{Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, JOURNAL_TYPE, finder_flags, record_flags};
+use super::layout::{Cnid, FILE_LINK_TYPE, FileRaw, JOURNAL_TYPE};
+use super::unicode::{decode_name, units};
 use crate::Result;
 
 /// The folder of files with several names; four U+0000 in front, which sort last.
 pub(super) const FILES_FOLDER: &str = "\0\0\0\0HFS+ Private Data";
+/// What begins the names of the files in it.
+pub(super) const INODE: &str = "iNode";
+/// What begins the name of a file in it that was deleted while it was open.
+pub(super) const ORPHAN: &str = "temp";
 /// The folder of folders with several names.
 pub(super) const FOLDERS_FOLDER: &str = ".HFS+ Private Directory Data\r";
+
+/// The name of file `id` in the private folder, once it has several names.
+pub(super) fn inode_name(id: Cnid) -> Vec<U16> {
+    units(&format!("{INODE}{id}"))
+}
+
+/// The number in the name of a file in the private folder: mostly, not always, its own. Links refer to it.
+pub(super) fn inode_number(name: &[U16]) -> Option<u32> {
+    number_after(INODE, name)
+}
+
+/// The number in `name` behind `prefix`.
+pub(super) fn number_after(prefix: &str, name: &[U16]) -> Option<u32> {
+    decode_name(name).strip_prefix(prefix)?.parse().ok()
+}
+
+/// What begins the names of the folders in it.
+pub(super) const FOLDER_INODE: &str = "dir_";
 
 /// The files that a journal lies in, and its info block: entries of the root.
 pub(super) const JOURNAL_NAMES: [&str; 2] = [".journal", ".journal_info_block"];
@@ -91,7 +114,7 @@ impl Links {
     pub(super) fn hide_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
         for name in JOURNAL_NAMES {
             if let Some(Object::File(file)) = catalog.get(Cnid::ROOT, &units(name))?
-                && kind_of(&file) == JOURNAL_TYPE
+                && file.kind() == JOURNAL_TYPE
             {
                 self.hide_journal_file(Cnid(file.file_id.get()));
             }
@@ -132,9 +155,9 @@ impl Links {
     pub(super) fn follow(&self, catalog: &Catalog, file: &FileRaw) -> Result<Link> {
         let reference = file.bsd.special.get();
         let (folder, name) = if let Some(private) = self.file_link(file) {
-            (private, format!("iNode{reference}"))
+            (private, format!("{INODE}{reference}"))
         } else if let Some(private) = self.folder_link(file) {
-            (private, format!("dir_{reference}"))
+            (private, format!("{FOLDER_INODE}{reference}"))
         } else {
             return Ok(Link::No);
         };
@@ -148,23 +171,12 @@ impl Links {
     fn file_link(&self, file: &FileRaw) -> Option<Cnid> {
         let private = self.files?;
         let created = file.dates.create.get();
-        let is_link = kind_of(file) == FILE_LINK_TYPE && (created == private.created || created == self.root_created);
+        let is_link = file.kind() == FILE_LINK_TYPE && (created == private.created || created == self.root_created);
         is_link.then_some(private.id)
     }
 
     fn folder_link(&self, file: &FileRaw) -> Option<Cnid> {
         let private = self.folders?;
-        let is_link = kind_of(file) == FOLDER_LINK_TYPE
-            && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
-            && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
-        is_link.then_some(private.id)
+        file.is_folder_link().then_some(private.id)
     }
-}
-
-fn kind_of(file: &FileRaw) -> ([u8; 4], [u8; 4]) {
-    (file.user_info.file_type, file.user_info.creator)
-}
-
-fn units(name: &str) -> Vec<U16> {
-    name.encode_utf16().map(U16::new).collect()
 }

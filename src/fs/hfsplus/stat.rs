@@ -1,31 +1,34 @@
 //! From catalog records to what programs see of an object: kinds, modes, flags, dates (§7.5, §10).
 
 use super::catalog::Object;
-use super::layout::{FileRaw, ForkRaw, finder_flags, record_flags, timestamp};
+use super::layout::{FileRaw, ForkRaw, finder_flags, mode_type, record_flags, timestamp};
 use crate::fs::{Attributes, FileKind, NodeId, Timestamp, UF_HIDDEN};
-
-/// Type bits of a mode.
-mod mode_type {
-    pub(super) const MASK: u16 = 0xF000;
-    pub(super) const FIFO: u16 = 0x1000;
-    pub(super) const CHAR: u16 = 0x2000;
-    pub(super) const BLOCK: u16 = 0x6000;
-    pub(super) const SYMLINK: u16 = 0xA000;
-    pub(super) const SOCKET: u16 = 0xC000;
-}
 
 /// Owner and group of objects from systems that knew none: macOS's user and group "unknown".
 const UNKNOWN_OWNER: u32 = 99;
 
 /// What a file record is; a type that makes no sense there counts as a file.
 pub(super) fn file_kind(file: &FileRaw) -> FileKind {
-    match file.bsd.file_mode.get() & mode_type::MASK {
+    match file.bsd.mode_type() {
         mode_type::FIFO => FileKind::Fifo,
         mode_type::CHAR => FileKind::CharDevice,
         mode_type::BLOCK => FileKind::BlockDevice,
         mode_type::SYMLINK => FileKind::Symlink,
         mode_type::SOCKET => FileKind::Socket,
         _ => FileKind::File,
+    }
+}
+
+/// The type bits of the mode of such an object.
+pub(super) fn type_of(kind: FileKind) -> u16 {
+    match kind {
+        FileKind::Folder => mode_type::FOLDER,
+        FileKind::File => mode_type::FILE,
+        FileKind::Symlink => mode_type::SYMLINK,
+        FileKind::Fifo => mode_type::FIFO,
+        FileKind::Socket => mode_type::SOCKET,
+        FileKind::CharDevice => mode_type::CHAR,
+        FileKind::BlockDevice => mode_type::BLOCK,
     }
 }
 

@@ -13,6 +13,7 @@ use super::objects::Objects;
 use super::records::Style;
 use crate::Result;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
+use crate::fs::hfsplus::links::inode_name;
 use crate::fs::source::{SourceKind, Tree};
 
 /// What the records are made from.
@@ -132,10 +133,6 @@ struct Link {
     target: Cnid,
     previous: Option<Cnid>,
     next: Option<Cnid>,
-}
-
-fn inode_name(cnid: Cnid) -> Vec<U16> {
-    format!("iNode{cnid}").bytes().map(|byte| U16::new(byte.into())).collect()
 }
 
 /// Puts keys and threads together without an allocation for each.

@@ -3,7 +3,7 @@
 use super::objects::LAYER;
 use super::recipe::{self, ATTRIBUTES_NODE_SIZE, EXTENTS_NODE_SIZE, GAP_CLUMPS, MIN_LEN_FOR_GAPS, MIN_VOLUME_LEN};
 use super::tree::map_nodes;
-use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, HEADER_OFFSET, MIN_BLOCK_SIZE};
+use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, HEADER_OFFSET, MIN_BLOCK_SIZE, reserved_blocks};
 use crate::{Error, Kind, Result};
 
 /// What a tree of files asks of its volume.
@@ -72,7 +72,8 @@ impl Geometry {
             Error::new(Kind::Limit, LAYER, message)
         })?;
         let sizes = Sizes::new(len, block_size, total_blocks, needs)?;
-        let (head, tail) = reserved(block_size);
+        let (head, tail) = reserved_blocks(block_size);
+        let (head, tail) = (u64::from(head), u64::from(tail));
         let trees = sizes.extents.blocks + sizes.attributes.blocks + sizes.catalog.blocks;
         let used = (head + sizes.bitmap_blocks + trees + tail).saturating_add(needs.data_blocks);
         let total = u64::from(total_blocks);
@@ -107,7 +108,8 @@ impl Geometry {
         loop {
             let total = u32::try_from(len / u64::from(block_size)).unwrap_or(u32::MAX);
             let sizes = Sizes::new(len, block_size, total, needs)?;
-            let (head, tail) = reserved(block_size);
+            let (head, tail) = reserved_blocks(block_size);
+            let (head, tail) = (u64::from(head), u64::from(tail));
             let trees = sizes.extents.blocks + sizes.attributes.blocks + sizes.catalog.blocks;
             let blocks = (head + sizes.bitmap_blocks + trees + tail).saturating_add(needs.data_blocks);
             let enough = blocks.saturating_mul(block_size.into());
@@ -155,13 +157,6 @@ impl Geometry {
 /// What lengths of volumes that we choose are multiples of.
 pub(super) fn grain(block_size: u32) -> u64 {
     block_size.max(4096).into()
-}
-
-/// Blocks that hold the headers at the beginning and at the end of a volume (§1).
-fn reserved(block_size: u32) -> (u64, u64) {
-    let head = (HEADER_OFFSET + 512).div_ceil(block_size.into());
-    let tail = HEADER_OFFSET.div_ceil(block_size.into());
-    (head, tail)
 }
 
 /// How many blocks bitmap and trees take.

@@ -5,13 +5,12 @@ use zerocopy::FromBytes;
 use super::forks::{self, Blocks, FINDER_INFO, Part};
 use crate::fs::hfsplus::layout::{
     AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FILE_LINK_TYPE, FileInfoRaw, FileRaw, FolderInfoRaw, FolderRaw,
-    SYMLINK_TYPE, finder_flags, mac_date, record_flags, record_type,
+    SECURITY, SYMLINK_TYPE, finder_flags, mac_date, mode_type, record_flags, record_type,
 };
+use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
 use crate::fs::{FileKind, Timestamp, UF_HIDDEN};
 
-/// Holds the volume's access lists; has a flag of its own.
-const SECURITY: &str = "com.apple.system.Security";
 /// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for the root.
 const ENCODING_UNICODE: u32 = 126;
 /// The BSD flag of the private folder and of hard links: nobody changes them but the kernel.
@@ -140,7 +139,7 @@ impl Style {
                 group_id: number(next).into(),
                 admin_flags: 0,
                 owner_flags: UF_IMMUTABLE,
-                file_mode: (S_IFREG | 0o444).into(),
+                file_mode: (mode_type::FILE | 0o444).into(),
                 special: target.0.into(),
             },
             user_info: FileInfoRaw { file_type, creator, finder_flags: finder_flags::INITED.into(), ..Default::default() },
@@ -157,7 +156,12 @@ impl Style {
             valence: valence.into(),
             folder_id: cnid.0.into(),
             dates: self.own_dates(),
-            bsd: BsdInfoRaw { owner_flags: UF_IMMUTABLE, file_mode: S_IFDIR.into(), special: 1.into(), ..Default::default() },
+            bsd: BsdInfoRaw {
+                owner_flags: UF_IMMUTABLE,
+                file_mode: mode_type::FOLDER.into(),
+                special: 1.into(),
+                ..Default::default()
+            },
             user_info: FolderInfoRaw {
                 finder_flags: (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into(),
                 // Out of sight on any screen.
@@ -169,21 +173,15 @@ impl Style {
     }
 }
 
-const S_IFDIR: u16 = 0o040_000;
-const S_IFREG: u16 = 0o100_000;
-
 fn mode(source: &SourceNode) -> u16 {
     let kind = match source.kind {
-        SourceKind::Folder => S_IFDIR,
-        SourceKind::File(_) | SourceKind::HardLink(_) => S_IFREG,
-        SourceKind::Symlink(_) => 0o120_000,
-        SourceKind::Special(FileKind::Fifo, _) => 0o010_000,
-        SourceKind::Special(FileKind::Socket, _) => 0o140_000,
-        SourceKind::Special(FileKind::CharDevice, _) => 0o020_000,
-        SourceKind::Special(FileKind::BlockDevice, _) => 0o060_000,
-        SourceKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => S_IFREG,
+        SourceKind::Folder => FileKind::Folder,
+        SourceKind::File(_) | SourceKind::HardLink(_) => FileKind::File,
+        SourceKind::Symlink(_) => FileKind::Symlink,
+        SourceKind::Special(FileKind::Folder | FileKind::Symlink, _) => FileKind::File,
+        SourceKind::Special(kind, _) => kind,
     };
-    kind | source.mode & 0o7777
+    type_of(kind) | source.mode & 0o7777
 }
 
 fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {

@@ -5,12 +5,10 @@ use zerocopy::big_endian::U16;
 use super::blocks::Use;
 use super::forks::Forks;
 use super::report::{Report, wrong};
-use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw};
+use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of};
 use crate::fs::hfsplus::unicode::decode_attribute_name;
 
 const LAYER: &str = "hfs+ attributes tree";
-/// The attribute that holds access rights.
-const SECURITY: &str = "com.apple.system.Security";
 
 /// An object that has attributes.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +55,7 @@ impl Attributes {
         }
         if let AttributeRecord::Fork(fork) = parsed {
             forks.check(fork, key.file, Use::Attribute, report);
-            let found = fork.extents.iter().map(|raw| raw.block_count.get()).take_while(|&count| count != 0).map(u64::from).sum();
+            let found = extents_of(&fork.extents).map(|extent| u64::from(extent.count)).sum();
             self.open = Some(Open { id: key.file, name: key.name.to_vec(), found, wanted: fork.total_blocks.get() });
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::report::{Report, wrong};
 use crate::Result;
 use crate::device::BlockDevice;
+use crate::fs::hfsplus::build::set_bits;
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{Cnid, Extent};
 use crate::progress::Progress;
@@ -122,7 +123,8 @@ pub(super) fn check_bitmap(
         }
         expected[..len].fill(0);
         while let Some((&(start, end), rest)) = runs.split_first() {
-            set_bits(&mut expected[..len], at * 8, start.max(blocks.start)..end.min(blocks.end));
+            let within = |block: u64| (block.clamp(blocks.start, blocks.end) - blocks.start) as usize;
+            set_bits(&mut expected[..len], within(start)..within(end));
             if end > blocks.end {
                 break;
             }
@@ -135,22 +137,6 @@ pub(super) fn check_bitmap(
     }
     differences.end(report);
     Ok(u32::try_from(u64::from(total_blocks).saturating_sub(used)).ok())
-}
-
-/// Sets the bits of `blocks`, the first bit of `bits` being block `base`.
-fn set_bits(bits: &mut [u8], base: u64, blocks: std::ops::Range<u64>) {
-    let (mut block, end) = (blocks.start, blocks.end);
-    while block < end {
-        let within = (block - base) as usize;
-        if within.is_multiple_of(8) && end - block >= 8 {
-            let bytes = ((end - block) / 8) as usize;
-            bits[within / 8..within / 8 + bytes].fill(0xFF);
-            block += bytes as u64 * 8;
-        } else {
-            bits[within / 8] |= 0x80 >> (within % 8);
-            block += 1;
-        }
-    }
 }
 
 /// Runs of blocks whose bit is wrong.

@@ -11,17 +11,12 @@ use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, SYMLINK_TYPE, Thread, Variant, VolumeHeader, record_flags,
+    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, SYMLINK_TYPE, Thread, Variant, VolumeHeader, mode_type, record_flags,
     volume_attributes,
 };
 use crate::fs::hfsplus::unicode::decode_name;
 
 const LAYER: &str = "hfs+ catalog";
-const TYPE_BITS: u16 = 0o170_000;
-const FOLDER_TYPE: u16 = 0o040_000;
-const SYMLINK_MODE: u16 = 0o120_000;
-/// The types of what is recorded as a file: regular, symbolic link, devices, pipe, socket.
-const FILE_TYPES: [u16; 6] = [0o100_000, SYMLINK_MODE, 0o020_000, 0o060_000, 0o010_000, 0o140_000];
 /// Bits that mean something for files only.
 const FILE_FLAGS: u16 = 0x0001 | record_flags::THREAD_EXISTS;
 /// A colon separates paths on old systems and is stored as a slash.
@@ -130,7 +125,7 @@ impl<'h> Catalog<'h> {
             report.warning(wrong(LAYER, format!("flags {:#06x} of folder {id}: bits 0 and 1 are for files", object.flags)));
         }
         let mode = folder.bsd.file_mode.get();
-        if mode != 0 && mode & TYPE_BITS != FOLDER_TYPE {
+        if mode != 0 && folder.bsd.mode_type() != mode_type::FOLDER {
             report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
         }
         self.folders += u64::from(id != Cnid::ROOT);
@@ -151,11 +146,10 @@ impl<'h> Catalog<'h> {
             folders: 0,
         };
         let mode = file.bsd.file_mode.get();
-        if mode != 0 && !FILE_TYPES.contains(&(mode & TYPE_BITS)) {
+        if mode != 0 && !mode_type::OF_FILES.contains(&file.bsd.mode_type()) {
             report.damage(wrong(LAYER, format!("file {id} has mode {mode:#o}")));
         }
-        let symlink = (file.user_info.file_type, file.user_info.creator) == SYMLINK_TYPE;
-        if mode & TYPE_BITS == SYMLINK_MODE && !symlink {
+        if file.bsd.mode_type() == mode_type::SYMLINK && file.kind() != SYMLINK_TYPE {
             report.note(wrong(LAYER, format!("symbolic link {id} has not the type and creator of one")));
         }
         forks.check(&file.data_fork, id, Use::Data, report);

@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use zerocopy::big_endian::U16;
 
 use super::report::{Report, wrong};
-use crate::fs::hfsplus::layout::{
-    CatalogKey, Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, FolderRaw, finder_flags, record_flags,
-};
-use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER};
+use crate::fs::hfsplus::layout::{CatalogKey, Cnid, FILE_LINK_TYPE, FileRaw, FolderRaw, mode_type, record_flags};
+use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDER_INODE, FOLDERS_FOLDER, INODE, ORPHAN, inode_number, number_after};
 use crate::fs::hfsplus::unicode::decode_name;
 
 const LAYER: &str = "hfs+ hard links";
@@ -82,7 +80,7 @@ impl Links {
         } else if key.parent == Cnid::ROOT && is(key.name, FOLDERS_FOLDER) {
             self.folders = Some(private);
         } else if self.folders.is_some_and(|folders| folders.id == key.parent)
-            && let Some(number) = number_in(key.name, "dir_")
+            && let Some(number) = number_after(FOLDER_INODE, key.name)
         {
             let chained = folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
             self.folder_inodes.insert(number, Target { id: id.0, count: 0, first: 0, chained });
@@ -91,19 +89,15 @@ impl Links {
 
     /// Returns whether it is a link to a folder.
     pub(super) fn see_file(&mut self, key: &CatalogKey<'_>, file: &FileRaw, report: &mut Report) -> bool {
-        let kind = (file.user_info.file_type, file.user_info.creator);
         let id = file.file_id.get();
         if self.files.is_some_and(|files| files.id == key.parent) {
             self.see_inode(key, file, report);
-        } else if kind == FILE_LINK_TYPE {
+        } else if file.kind() == FILE_LINK_TYPE {
             self.file_links.push(Link::of(file));
-        } else if kind == FOLDER_LINK_TYPE
-            && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
-            && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0
-        {
+        } else if file.is_folder_link() {
             self.folder_links.push(Link::of(file));
             return true;
-        } else if file.bsd.file_mode.get() & 0o170_000 == 0o100_000 && file.bsd.special.get() > 1 {
+        } else if file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
             report.warning(wrong(LAYER, format!("file {id} has {} names, one expected where it lies", file.bsd.special)));
         }
         false
@@ -111,11 +105,11 @@ impl Links {
 
     fn see_inode(&mut self, key: &CatalogKey<'_>, file: &FileRaw, report: &mut Report) {
         let id = file.file_id.get();
-        if let Some(number) = number_in(key.name, "iNode") {
+        if let Some(number) = inode_number(key.name) {
             let chained = file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
             let target = Target { id, count: file.bsd.special.get(), first: file.first_link.get(), chained };
             self.inodes.insert(number, target);
-        } else if number_in(key.name, "temp").is_some() {
+        } else if number_after(ORPHAN, key.name).is_some() {
             report.warning(wrong(LAYER, format!("file {id} was deleted while open, and is still there")));
         } else {
             report.warning(wrong(LAYER, format!("{:?} does not belong into the private folder", decode_name(key.name))));
@@ -136,8 +130,8 @@ impl Links {
                 report.damage(wrong(LAYER, message));
             }
         }
-        settle_chains(&mut self.file_links, &self.inodes, "iNode", true, report);
-        settle_chains(&mut self.folder_links, &self.folder_inodes, "dir_", false, report);
+        settle_chains(&mut self.file_links, &self.inodes, INODE, true, report);
+        settle_chains(&mut self.folder_links, &self.folder_inodes, FOLDER_INODE, false, report);
     }
 }
 
@@ -195,9 +189,4 @@ fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
 
 fn is(name: &[U16], expected: &str) -> bool {
     name.iter().map(|unit| unit.get()).eq(expected.encode_utf16())
-}
-
-/// The number behind `prefix`.
-fn number_in(name: &[U16], prefix: &str) -> Option<u32> {
-    decode_name(name).strip_prefix(prefix)?.parse().ok()
 }

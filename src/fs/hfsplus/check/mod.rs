@@ -27,17 +27,13 @@ use self::report::wrong;
 pub(super) use self::tree::{Rules, check as walk_tree};
 use super::btree::TreeKind;
 use super::extents::{ForkDevice, Owner, Space};
-use super::layout::{AllocBlock, Cnid, Extent, ForkRaw, VolumeHeader, fork_type, volume_attributes};
+use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
 use super::overflow::Overflow;
 use super::{LAYER, header, journal};
 use crate::device::BlockDevice;
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
-
-/// Bytes before the end of the first volume header, and from the beginning of the alternate on: their blocks are used.
-const HEAD: u32 = 1536;
-const TAIL: u32 = 1024;
 
 /// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is changed.
 ///
@@ -98,7 +94,7 @@ impl Checker<'_> {
         let raw = &header.raw;
         let rules = Rules { whole_nodes: header.has(volume_attributes::JOURNALED), zeroed: false };
         let mut forks = Forks::new(header.block_size, header.total_blocks);
-        self.claim_headers(&mut forks.blocks);
+        header.reserved().into_iter().for_each(|extent| forks.blocks.claim(extent, Cnid(0), Use::Header));
 
         let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
         if let Some(file) = &extents {
@@ -142,15 +138,6 @@ impl Checker<'_> {
         forks.check_overflow(self.report);
         catalog.settle(&attributes.into_owners(), self.report);
         self.bitmap(forks.blocks, overflow.as_ref())
-    }
-
-    /// The blocks of both volume headers belong to no file.
-    fn claim_headers(&self, blocks: &mut Blocks) {
-        let (size, total) = (self.header.block_size, self.header.total_blocks);
-        let (first, last) = (HEAD.div_ceil(size).min(total), TAIL.div_ceil(size).min(total));
-        let mut claim = |start, count| blocks.claim(Extent { start: AllocBlock(start), count }, Cnid(0), Use::Header);
-        claim(0, first);
-        claim((total - last).max(first), total - (total - last).max(first));
     }
 
     /// One of the volume's own files, `None` if it has none or it cannot be read.

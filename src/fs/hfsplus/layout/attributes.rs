@@ -14,6 +14,9 @@ pub(crate) const ATTRIBUTES_MAX_KEY_LENGTH: u16 = 266;
 /// An attribute key's length without its name.
 pub(crate) const ATTRIBUTES_MIN_KEY_LENGTH: u16 = 12;
 
+/// The attribute that holds access lists; records have a flag for it.
+pub(crate) const SECURITY: &str = "com.apple.system.Security";
+
 /// The type at the beginning of each attribute record.
 pub(crate) mod attribute_type {
     /// [`super::InlineAttributeHeadRaw`], then the value.

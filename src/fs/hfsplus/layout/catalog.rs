@@ -58,6 +58,28 @@ pub(crate) mod finder_flags {
     pub(crate) const ALIAS: u16 = 0x8000;
 }
 
+/// The type of an object in the upper bits of [`BsdInfoRaw::file_mode`] (§7.5).
+pub(crate) mod mode_type {
+    /// All bits of the type.
+    pub(crate) const MASK: u16 = 0o170_000;
+    /// A pipe.
+    pub(crate) const FIFO: u16 = 0o010_000;
+    /// A character device.
+    pub(crate) const CHAR: u16 = 0o020_000;
+    /// A folder.
+    pub(crate) const FOLDER: u16 = 0o040_000;
+    /// A block device.
+    pub(crate) const BLOCK: u16 = 0o060_000;
+    /// A regular file.
+    pub(crate) const FILE: u16 = 0o100_000;
+    /// A symbolic link.
+    pub(crate) const SYMLINK: u16 = 0o120_000;
+    /// A socket.
+    pub(crate) const SOCKET: u16 = 0o140_000;
+    /// Those of what is recorded as a file.
+    pub(crate) const OF_FILES: [u16; 6] = [FIFO, CHAR, BLOCK, FILE, SYMLINK, SOCKET];
+}
+
 /// Type and creator of a symbolic link.
 pub(crate) const SYMLINK_TYPE: ([u8; 4], [u8; 4]) = (*b"slnk", *b"rhap");
 /// Type and creator of a hard link to a file.
@@ -79,6 +101,13 @@ pub(crate) struct BsdInfoRaw {
     /*12*/ pub(crate) special: U32, // link count, link reference or device number
 }
 const _: () = assert!(size_of::<BsdInfoRaw>() == 16);
+
+impl BsdInfoRaw {
+    /// One of [`mode_type`] where it makes sense.
+    pub(crate) fn mode_type(&self) -> u16 {
+        self.file_mode.get() & mode_type::MASK
+    }
+}
 
 /// The Finder's first half for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -162,6 +191,20 @@ pub(crate) struct FileRaw {
     /*168*/ pub(crate) resource_fork: ForkRaw,
 }
 const _: () = assert!(size_of::<FileRaw>() == 248);
+
+impl FileRaw {
+    /// The Finder's type and creator.
+    pub(crate) fn kind(&self) -> ([u8; 4], [u8; 4]) {
+        (self.user_info.file_type, self.user_info.creator)
+    }
+
+    /// Whether the record has all the marks of a hard link to a folder (§7.8).
+    pub(crate) fn is_folder_link(&self) -> bool {
+        self.kind() == FOLDER_LINK_TYPE
+            && self.user_info.finder_flags.get() & finder_flags::ALIAS != 0
+            && self.flags.get() & record_flags::HAS_LINK_CHAIN != 0
+    }
+}
 
 /// The head of a thread record (§7.1); the name follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

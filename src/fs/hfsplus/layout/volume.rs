@@ -71,6 +71,11 @@ impl From<Extent> for ExtentRaw {
     }
 }
 
+/// The extents of a record: those before the first that is empty.
+pub(crate) fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + '_ {
+    record.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0)
+}
+
 /// A fork: a size and the first eight extents (§2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -167,10 +172,25 @@ impl VolumeHeader {
         Ok(Self { variant, block_size, total_blocks, free_blocks, raw: *raw })
     }
 
+    /// The blocks that hold both headers, at the beginning and at the end.
+    pub(crate) fn reserved(&self) -> [Extent; 2] {
+        let (head, tail) = reserved_blocks(self.block_size);
+        let head = head.min(self.total_blocks);
+        let tail = tail.min(self.total_blocks - head);
+        let start = AllocBlock(self.total_blocks - tail);
+        [Extent { start: AllocBlock(0), count: head }, Extent { start, count: tail }]
+    }
+
     /// Whether all `bits` of the attributes are set.
     pub(crate) fn has(&self, bits: u32) -> bool {
         self.raw.attributes.get() & bits == bits
     }
+}
+
+/// How many blocks at the beginning of a volume hold boot blocks and header, and how many at its end the alternate (§1).
+pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
+    const HEAD: u32 = HEADER_OFFSET as u32 + size_of::<VolumeHeaderRaw>() as u32;
+    (HEAD.div_ceil(block_size), (HEADER_OFFSET as u32).div_ceil(block_size))
 }
 
 /// The head of an HFS master directory block, as far as a wrapper needs it (§1.1).

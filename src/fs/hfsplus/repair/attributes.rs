@@ -6,10 +6,8 @@ use zerocopy::big_endian::U16;
 
 use super::forks::Taken;
 use super::steps::Steps;
-use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Extent, ExtentsRaw};
+use crate::fs::hfsplus::layout::{AttributeKey, AttributeRecord, Extent, ExtentsRaw, SECURITY, extents_of};
 use crate::fs::hfsplus::unicode::decode_attribute_name;
-
-const SECURITY: &str = "com.apple.system.Security";
 
 /// One attribute: its records, and the blocks of its value.
 #[derive(Debug)]
@@ -78,7 +76,7 @@ impl Value {
     }
 
     fn take(&mut self, extents: &ExtentsRaw, total_blocks: u32) {
-        for extent in extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0) {
+        for extent in extents_of(extents) {
             self.sound &= extent.end() <= u64::from(total_blocks);
             self.blocks.push(extent);
         }

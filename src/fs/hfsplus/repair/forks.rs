@@ -8,7 +8,7 @@ use super::objects::{Body, Objects};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw, ExtentRecordRaw, ExtentsRaw,
-    ForkRaw, JOURNAL_TYPE, VolumeHeader, fork_type,
+    ForkRaw, JOURNAL_TYPE, VolumeHeader, extents_of, fork_type,
 };
 use crate::{Error, Kind, Result};
 
@@ -104,7 +104,7 @@ impl More {
             let Ok((record, _)) = ExtentRecordRaw::read_from_prefix(record) else { continue };
             let file = record.key.file_id.get();
             if file == Cnid::BAD_BLOCKS.0 {
-                more.bad.extend(record.extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0));
+                more.bad.extend(extents_of(&record.extents));
             } else {
                 let fork = more.records.entry((file, record.key.fork_type)).or_default();
                 fork.insert(record.key.start_block.get(), record.extents);
@@ -120,7 +120,7 @@ impl More {
         let mut blocks = 0_u64;
         let mut record = Some(&fork.extents);
         while let Some(extents) = record {
-            for extent in extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0) {
+            for extent in extents_of(extents) {
                 if extent.end() > u64::from(total) || blocks >= wanted {
                     return found;
                 }
@@ -161,9 +161,7 @@ impl Mended {
         }
         // The journal is found by its place, so it stays; then the older file stays, and the younger moves.
         let mut order: Vec<usize> = (0..objects.all.len()).collect();
-        let is_journal = |at: usize| {
-            objects.all[at].file().is_some_and(|file| (file.user_info.file_type, file.user_info.creator) == JOURNAL_TYPE)
-        };
+        let is_journal = |at: usize| objects.all[at].file().is_some_and(|file| file.kind() == JOURNAL_TYPE);
         order.sort_by_key(|&at| (!is_journal(at), objects.all[at].id()));
         for at in order {
             let (id, shown) = (objects.all[at].id(), objects.all[at].shown());

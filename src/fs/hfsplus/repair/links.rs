@@ -7,25 +7,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zerocopy::big_endian::U32;
 
-use super::objects::{Body, Object, Objects, units};
+use super::objects::{Body, Object, Objects};
 use super::steps::Steps;
-use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, finder_flags, record_flags};
-use crate::fs::hfsplus::links::FILES_FOLDER;
-use crate::fs::hfsplus::unicode::decode_name;
-
-fn kind_of(file: &FileRaw) -> ([u8; 4], [u8; 4]) {
-    (file.user_info.file_type, file.user_info.creator)
-}
+use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, mode_type, record_flags};
+use crate::fs::hfsplus::links::{FILES_FOLDER, ORPHAN, inode_number};
+use crate::fs::hfsplus::unicode::{decode_name, units};
 
 /// The numbers of the files that are links to folders.
 pub(super) fn folder_links(objects: &Objects) -> HashSet<u32> {
-    let is_link = |object: &&Object| {
-        object.file().is_some_and(|file| {
-            kind_of(file) == FOLDER_LINK_TYPE
-                && file.user_info.finder_flags.get() & finder_flags::ALIAS != 0
-                && file.flags.get() & record_flags::HAS_LINK_CHAIN != 0
-        })
-    };
+    let is_link = |object: &&Object| object.file().is_some_and(FileRaw::is_folder_link);
     objects.all.iter().filter(is_link).map(Object::id).collect()
 }
 
@@ -47,7 +37,7 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     let created = date_of_links(objects, at, private);
     // What was deleted while open goes for good; its blocks become free with it.
     objects.all.retain(|object| {
-        let left = object.parent == private && !object.is_folder() && decode_name(&object.name).starts_with("temp");
+        let left = object.parent == private && !object.is_folder() && decode_name(&object.name).starts_with(ORPHAN);
         if left {
             steps.add("delete what was deleted while open", || object.shown());
         }
@@ -58,7 +48,7 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
         .iter()
         .enumerate()
         .filter(|(_, object)| object.parent == private && !object.is_folder())
-        .filter_map(|(at, object)| Some((number_of(object)?, at)))
+        .filter_map(|(at, object)| Some((inode_number(&object.name)?, at)))
         .collect();
     let mut links: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     let mut dangling = HashSet::new();
@@ -98,28 +88,24 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     });
 }
 
-fn number_of(object: &Object) -> Option<u32> {
-    decode_name(&object.name).strip_prefix("iNode")?.parse().ok()
-}
-
 fn is_private(object: &Object) -> bool {
-    object.is_folder() && object.parent == Cnid::ROOT.0 && object.name == units(FILES_FOLDER)
+    object.is_folder() && object.parent == Cnid::ROOT.0 && *object.name == *units(FILES_FOLDER)
 }
 
 /// Anybody may give a file this type; a link has no contents of its own, and what has is never deleted as one.
 fn is_link(file: &FileRaw) -> bool {
-    kind_of(file) == FILE_LINK_TYPE && file.data_fork.total_blocks.get() == 0 && file.resource_fork.total_blocks.get() == 0
+    file.kind() == FILE_LINK_TYPE && file.data_fork.total_blocks.get() == 0 && file.resource_fork.total_blocks.get() == 0
 }
 
 /// What is no target of links has one name.
 fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
     for object in &mut objects.all {
-        let name = number_of(object);
+        let name = inode_number(&object.name);
         let shown = object.shown();
         if let Some(file) = object.file_mut()
             && name.is_none()
             && !is_link(file)
-            && file.bsd.file_mode.get() & 0o170_000 == 0o100_000
+            && file.bsd.mode_type() == mode_type::FILE
             && file.bsd.special.get() > 1
         {
             file.bsd.special = 1.into();
@@ -134,11 +120,12 @@ fn restore_private_folder(objects: &mut Objects, steps: &mut Steps) {
     if !wanted || objects.all.iter().any(is_private) {
         return;
     }
-    let parent = objects.all.iter().find(|object| number_of(object).is_some() && !object.is_folder()).map(|object| object.parent);
+    let parent =
+        objects.all.iter().find(|object| inode_number(&object.name).is_some() && !object.is_folder()).map(|object| object.parent);
     let Some(parent) = parent.filter(|&parent| parent != Cnid::ROOT.0) else { return };
     if let Some(folder) = objects.all.iter_mut().find(|object| object.is_folder() && object.id() == parent) {
         folder.parent = Cnid::ROOT.0;
-        folder.name = units(FILES_FOLDER);
+        folder.name = units(FILES_FOLDER).into();
         steps.add("restore the folder of hard-linked files", String::new);
     }
 }

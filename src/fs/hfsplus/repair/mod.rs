@@ -23,7 +23,7 @@ use self::rewrite::Rewrite;
 use self::salvage::Salvage;
 use self::steps::Steps;
 use super::btree::{KeyOrder, TreeKind};
-use super::layout::{Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, volume_attributes};
+use super::layout::{Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of, volume_attributes};
 use super::{check, header, journal, read_structure};
 use crate::device::{BlockDevice, Overlay};
 use crate::problem::{Problem, Severity};
@@ -186,7 +186,7 @@ fn put_together(
     let old: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
     let mut mended = Mended::default();
     mended.reserved.clone_from(&old);
-    rewrite::take_headers(&mut mended.taken, header);
+    header.reserved().into_iter().for_each(|extent| mended.taken.insert(extent));
     in_place(&raw.startup_file, header).into_iter().for_each(|extent| mended.taken.insert(extent));
     let more = More::read(&overflow.records);
     let ids: HashSet<u32> = objects.all.iter().map(Object::id).collect();
@@ -208,6 +208,5 @@ fn put_together(
 
 /// The extents of one of the volume's own files that lie on it.
 fn in_place(fork: &ForkRaw, header: &VolumeHeader) -> Vec<Extent> {
-    let extents = fork.extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0);
-    extents.filter(|extent| extent.end() <= u64::from(header.total_blocks)).collect()
+    extents_of(&fork.extents).filter(|extent| extent.end() <= u64::from(header.total_blocks)).collect()
 }

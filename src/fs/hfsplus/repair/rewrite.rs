@@ -11,17 +11,14 @@ use crate::device::{BlockDevice, BlockDeviceExt, Memory, Overlay};
 use crate::fs::hfsplus::btree::TreeKind;
 use crate::fs::hfsplus::build::{self, map_nodes};
 use crate::fs::hfsplus::layout::{
-    ATTRIBUTES_MAX_KEY_LENGTH, AllocBlock, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw, HEADER_OFFSET,
-    VARIABLE_INDEX_KEYS, VolumeHeader, VolumeHeaderRaw, volume_attributes,
+    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, ForkRaw, HEADER_OFFSET, VARIABLE_INDEX_KEYS,
+    VolumeHeader, VolumeHeaderRaw, extents_of, volume_attributes,
 };
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Bytes copied or compared in one go.
 const PIECE: usize = 1 << 20;
-/// Bytes before the end of the first volume header, and from the beginning of the alternate on: their blocks are used.
-const HEAD: u32 = 1536;
-const TAIL: u32 = 1024;
 
 /// What a tree is like besides its records.
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +35,6 @@ pub(super) struct Counts {
     pub(super) files: usize,
     pub(super) folders: usize,
     pub(super) next_id: u32,
-}
-
-/// Takes the blocks of both volume headers.
-pub(super) fn take_headers(taken: &mut Taken, header: &VolumeHeader) {
-    let (size, total) = (header.block_size, header.total_blocks);
-    let (first, last) = (HEAD.div_ceil(size).min(total), TAIL.div_ceil(size).min(total));
-    taken.insert(Extent { start: AllocBlock(0), count: first });
-    taken.insert(Extent { start: AllocBlock(total - last), count: last });
 }
 
 /// Marks a volume as left in order.
@@ -118,8 +107,7 @@ impl Rewrite<'_> {
     fn place_bitmap(&mut self, raw: &mut VolumeHeaderRaw, avoid: &mut Taken, steps: &mut Steps) -> Result<Vec<Extent>> {
         let (size, total) = (self.header.block_size, self.header.total_blocks);
         let fork = &raw.allocation_file;
-        let extents: Vec<Extent> =
-            fork.extents.iter().map(|&raw| Extent::from(raw)).take_while(|extent| extent.count != 0).collect();
+        let extents: Vec<Extent> = extents_of(&fork.extents).collect();
         let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
         let needed = u64::from(total).div_ceil(8);
         let mut own = Taken::default();

@@ -79,6 +79,11 @@ fn on_disk(char: char) -> char {
     }
 }
 
+/// The UTF-16 units of one of the volume's own names, as they lie on disk.
+pub(crate) fn units(name: &str) -> Vec<U16> {
+    name.encode_utf16().map(U16::new).collect()
+}
+
 fn push_units(char: char, out: &mut Vec<U16>) {
     out.extend(char.encode_utf16(&mut [0; 2]).iter().map(|&unit| U16::new(unit)));
 }

@@ -4,7 +4,7 @@ use super::records::date_of;
 use super::volume::Volume;
 use crate::Result;
 use crate::fs::hfsplus::catalog::Object;
-use crate::fs::hfsplus::layout::finder_flags;
+use crate::fs::hfsplus::layout::{finder_flags, mode_type};
 use crate::fs::{Change, NodeId, UF_HIDDEN};
 
 impl Volume {
@@ -35,15 +35,15 @@ fn apply(object: &mut Object, change: &Change) {
         }
     }
     let (bsd, finder, kind) = match object {
-        Object::Folder(folder) => (&mut folder.bsd, &mut folder.user_info.finder_flags, 0o040_000),
-        Object::File(file) => (&mut file.bsd, &mut file.user_info.finder_flags, 0o100_000),
+        Object::Folder(folder) => (&mut folder.bsd, &mut folder.user_info.finder_flags, mode_type::FOLDER),
+        Object::File(file) => (&mut file.bsd, &mut file.user_info.finder_flags, mode_type::FILE),
     };
     if bsd.file_mode.get() == 0 && (change.mode.is_some() || change.uid.is_some() || change.gid.is_some()) {
         // An object from a system without owners: from now on it has one.
-        bsd.file_mode = (kind | if kind == 0o040_000 { 0o755 } else { 0o644 }).into();
+        bsd.file_mode = (kind | if kind == mode_type::FOLDER { 0o755 } else { 0o644 }).into();
     }
     if let Some(mode) = change.mode {
-        bsd.file_mode = (bsd.file_mode.get() & 0o170_000 | mode & 0o7777).into();
+        bsd.file_mode = (bsd.mode_type() | mode & 0o7777).into();
     }
     if let Some(uid) = change.uid {
         bsd.owner_id = uid.into();

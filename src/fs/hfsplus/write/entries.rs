@@ -7,15 +7,13 @@ use super::forks::{MOST_BLOCKS, MOST_PIECES};
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, fork_type, record_flags};
-use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER};
+use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN};
 use crate::fs::hfsplus::unicode::{decode_name, encode_name, encode_verbatim};
 use crate::fs::{NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
 /// The longest target of a symbolic link that macOS follows.
 const MAX_LINK_TARGET: usize = 1023;
-/// What begins the name of a file in the private folder that has no other name but is still open.
-const ORPHAN: &str = "temp";
 
 /// Tells whether a file is open.
 pub(super) type IsOpen<'a> = &'a dyn Fn(Cnid) -> bool;
@@ -169,7 +167,7 @@ impl Volume {
         if order.compare(&units, &[]).is_eq() {
             return Err(Error::new(Kind::Invalid, LAYER, "its name is only of characters that the volume ignores").named(name));
         }
-        let reserved = [FILES_FOLDER, FOLDERS_FOLDER].map(|name| name.encode_utf16().map(U16::new).collect::<Vec<_>>());
+        let reserved = [FILES_FOLDER, FOLDERS_FOLDER].map(crate::fs::hfsplus::unicode::units);
         if parent == Cnid::ROOT && reserved.iter().any(|reserved| order.compare(reserved, &units).is_eq()) {
             return Err(Error::new(Kind::Invalid, LAYER, "the volume needs this name of its root folder for itself").named(name));
         }

@@ -8,8 +8,8 @@ use super::volume::Volume;
 use crate::fs::hfsplus::build::records::Style;
 use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, record_flags, timestamp};
-use crate::fs::hfsplus::links::FILES_FOLDER;
-use crate::fs::hfsplus::unicode::encode_name;
+use crate::fs::hfsplus::links::{FILES_FOLDER, inode_name, inode_number};
+use crate::fs::hfsplus::unicode::units;
 use crate::fs::hfsplus::{layout::Variant, stat};
 use crate::fs::{FileKind, NodeId, Timestamp};
 use crate::{Error, Kind, Result};
@@ -48,7 +48,7 @@ impl Volume {
         let id = Cnid(file.file_id.get());
         file.flags = (file.flags.get() | record_flags::HAS_LINK_CHAIN).into();
         (file.first_link, file.bsd.special) = (0.into(), 0.into());
-        self.transfer((parent, name), (private, &inode_name(id)?), &Object::File(file))?;
+        self.transfer((parent, name), (private, &inode_name(id)), &Object::File(file))?;
         self.add_link(&mut file, parent, name)?;
         Ok(file)
     }
@@ -62,7 +62,7 @@ impl Volume {
         let chained = inode.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
         let id = self.next_id()?;
         let next = Some(Cnid(inode.first_link.get())).filter(|next| chained && next.0 != 0);
-        let mut link = self.style().link(id, reference(&found.name, target), None, next);
+        let mut link = self.style().link(id, inode_number(&found.name).map_or(target, Cnid), None, next);
         if !chained {
             // An old chain only counts its links.
             link.flags = record_flags::THREAD_EXISTS.into();
@@ -85,8 +85,7 @@ impl Volume {
             return Err(Error::new(Kind::Corrupt, LAYER, "a link leads to a private folder that does not exist"));
         };
         self.leave(parent, name, &Object::File(*link))?;
-        let mut units = Vec::new();
-        encode_name(&format!("iNode{}", link.bsd.special), &mut units)?;
+        let units = inode_name(Cnid(link.bsd.special.get()));
         let Some(Object::File(mut inode)) = self.read.catalog.get(private, &units)? else {
             return Ok(None); // a link that led nowhere
         };
@@ -130,8 +129,7 @@ impl Volume {
         let id = self.next_id()?;
         let folder = self.style().private_folder(id, 0);
         let created = folder.dates.create.get();
-        let name: Vec<U16> = FILES_FOLDER.encode_utf16().map(U16::new).collect();
-        self.enter(Cnid::ROOT, &name, &Object::Folder(folder))?;
+        self.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder))?;
         self.read.links.set_files_folder(id, created);
         Ok(id)
     }
@@ -142,16 +140,4 @@ impl Volume {
         let created = timestamp(date, false).unwrap_or(Timestamp::from_seconds(0));
         Style { created, latest: None, hfsx: self.read.header.variant == Variant::Hfsx }
     }
-}
-
-/// The number in the name of a file in the private folder: mostly, not always, its own.
-fn reference(name: &[U16], id: Cnid) -> Cnid {
-    let name = crate::fs::hfsplus::unicode::decode_name(name);
-    name.strip_prefix("iNode").and_then(|number| number.parse().ok()).map_or(id, Cnid)
-}
-
-fn inode_name(id: Cnid) -> Result<Vec<U16>> {
-    let mut units = Vec::new();
-    encode_name(&format!("iNode{id}"), &mut units)?;
-    Ok(units)
 }

@@ -9,7 +9,7 @@ use super::volume::Volume;
 use crate::fs::hfsplus::journal::{Journal, TRANSIENT};
 use crate::fs::hfsplus::layout::{
     AllocBlock, Cnid, Extent, FileInfoRaw, FileRaw, ForkRaw, HEADER_OFFSET, JOURNAL_TYPE, JournalInfoBlockRaw, finder_flags,
-    journal_flags, record_flags, record_type, volume_attributes,
+    journal_flags, mode_type, record_flags, record_type, volume_attributes,
 };
 use crate::fs::hfsplus::links::JOURNAL_NAMES;
 use crate::fs::hfsplus::unicode::encode_name;
@@ -222,7 +222,7 @@ impl Volume {
             };
             file.file_id = self.next_id()?.0.into();
             (file.dates.create, file.dates.content_mod, file.dates.attribute_mod, file.dates.access) = (date, date, date, date);
-            (file.bsd.file_mode, file.bsd.special) = (0o100_000.into(), 1.into());
+            (file.bsd.file_mode, file.bsd.special) = (mode_type::FILE.into(), 1.into());
             let finder_flags = (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into();
             file.user_info = FileInfoRaw { file_type, creator, finder_flags, ..Default::default() };
             self.read.links.hide_journal_file(Cnid(file.file_id.get()));

@@ -6,6 +6,7 @@ use crate::fs::hfsplus::layout::{
     BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FileInfoRaw, FileRaw, FolderRaw, SYMLINK_TYPE, Variant, finder_flags, mac_date,
     record_flags, record_type,
 };
+use crate::fs::hfsplus::stat::type_of;
 use crate::fs::{FileKind, NewKind, NewNode, Timestamp, UF_HIDDEN};
 
 impl Volume {
@@ -63,14 +64,10 @@ pub(super) fn date_of(moment: Timestamp) -> u32 {
 
 fn bsd(new: &NewNode) -> BsdInfoRaw {
     let kind = match &new.kind {
-        NewKind::Folder => 0o040_000,
-        NewKind::File => 0o100_000,
-        NewKind::Symlink(_) => 0o120_000,
-        NewKind::Special(FileKind::Fifo, _) => 0o010_000,
-        NewKind::Special(FileKind::Socket, _) => 0o140_000,
-        NewKind::Special(FileKind::CharDevice, _) => 0o020_000,
-        NewKind::Special(FileKind::BlockDevice, _) => 0o060_000,
-        NewKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => 0o100_000,
+        NewKind::Folder => FileKind::Folder,
+        NewKind::Symlink(_) => FileKind::Symlink,
+        NewKind::File | NewKind::Special(FileKind::Folder | FileKind::Symlink, _) => FileKind::File,
+        NewKind::Special(kind, _) => *kind,
     };
     let [_, admin_flags, _, owner_flags] = new.flags.to_be_bytes();
     BsdInfoRaw {
@@ -78,7 +75,7 @@ fn bsd(new: &NewNode) -> BsdInfoRaw {
         group_id: new.gid.into(),
         admin_flags,
         owner_flags,
-        file_mode: (kind | new.mode & 0o7777).into(),
+        file_mode: (type_of(kind) | new.mode & 0o7777).into(),
         special: 1.into(),
     }
 }

@@ -13,15 +13,13 @@ use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::extents::{Owner, Space};
 use crate::fs::hfsplus::layout::{
     Cnid, ExtendedInfoRaw, ExtentsAttributeRaw, FileInfoRaw, FolderInfoRaw, ForkAttributeRaw, ForkRaw, InlineAttributeHeadRaw,
-    attribute_type, max_inline_value, record_flags,
+    SECURITY, attribute_type, max_inline_value, record_flags,
 };
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::hfsplus::{FINDER_INFO, stat};
 use crate::fs::{Existing, FileKind, FileSystem, NodeId};
 use crate::{Error, Kind, Result};
 
-/// Access lists; the record has a flag for them.
-const SECURITY: &str = "com.apple.system.Security";
 /// The longest value that macOS takes.
 const MAX_VALUE: u64 = (1 << 31) - 1;
 /// Bytes of a value copied in one go.

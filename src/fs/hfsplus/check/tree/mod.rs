@@ -1,18 +1,20 @@
 //! Every rule for a B-tree: header, levels, links, keys, map (§6, §17).
 
+mod map;
+mod node_set;
+
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 use zerocopy::FromBytes;
 
+use self::node_set::NodeSet;
 use super::report::Report;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::device::BlockDeviceExt;
 use crate::fs::hfsplus::btree::{KeyOrder, Node, TreeKind, child_of};
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{
     ATTRIBUTES_MAX_KEY_LENGTH, ATTRIBUTES_MIN_KEY_LENGTH, BIG_KEYS, CATALOG_MAX_KEY_LENGTH, CATALOG_MIN_KEY_LENGTH,
-    EXTENTS_KEY_LENGTH, FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw,
-    VARIABLE_INDEX_KEYS, node_kind,
+    EXTENTS_KEY_LENGTH, FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH, NODE_SIZES, TreeHeaderRaw, VARIABLE_INDEX_KEYS, node_kind,
 };
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -311,88 +313,6 @@ impl<'a> Walk<'a> {
             report.damage(self.wrong(0, format!("{what}: {claimed} in the header, {found} in the tree")));
         }
     }
-
-    /// The map of used nodes against the nodes that were reached.
-    fn map(&mut self, report: &mut Report) -> Result<()> {
-        let maps = self.map_nodes(report)?;
-        self.reached.insert(0);
-        let mut map = MapReader { walk: self, maps: &maps, piece: None };
-        let (mut free, mut first_leaked, mut leaked) = (0_u64, 0, 0_u64);
-        for number in 0..u32::try_from(map.walk.nodes()).unwrap_or(u32::MAX) {
-            let Some(used) = map.bit(number)? else {
-                report.damage(map.walk.wrong(0, format!("the map ends before node {number}")));
-                return Ok(());
-            };
-            free += u64::from(!used);
-            match (used, map.walk.reached.contains(number)) {
-                (false, true) => report.damage(map.walk.wrong(number, "is in use but free in the map")),
-                (true, false) if !map.walk.torn => {
-                    first_leaked = if leaked == 0 { number } else { first_leaked };
-                    leaked += 1;
-                }
-                _ => {}
-            }
-        }
-        if leaked > 0 {
-            report
-                .warning(self.wrong(first_leaked, format!("is used in the map but not in the tree, as are {} more", leaked - 1)));
-        }
-        let claimed = u64::from(self.header.free_nodes.get());
-        if claimed != free {
-            report.damage(self.wrong(0, format!("{claimed} free nodes in the header, {free} in the map")));
-        }
-        self.zeroed(report)
-    }
-
-    /// The map nodes in their order.
-    fn map_nodes(&mut self, report: &mut Report) -> Result<Vec<u32>> {
-        let mut maps = Vec::new();
-        let head = self.file.read_vec(0, size_of::<NodeDescriptorRaw>())?;
-        let mut next = NodeDescriptorRaw::read_from_prefix(&head).map_or(0, |(head, _)| head.forward_link.get());
-        while next != 0 {
-            self.progress.check()?;
-            if u64::from(next) >= self.nodes() || !self.reached.insert(next) {
-                report.damage(self.wrong(next, "cannot be a node of the map: it does not exist or is in use"));
-                break;
-            }
-            let head = self.file.read_vec(self.at(next), size_of::<NodeDescriptorRaw>())?;
-            let Ok((head, _)) = NodeDescriptorRaw::read_from_prefix(&head) else { break };
-            if (head.kind, head.record_count.get()) != (node_kind::MAP, 1) {
-                report.damage(self.wrong(next, format!("a map node with one record expected, kind {} found", head.kind)));
-                break;
-            }
-            maps.push(next);
-            next = head.forward_link.get();
-        }
-        Ok(maps)
-    }
-
-    /// Nodes that are not in use are zero. Holes are not read.
-    fn zeroed(&self, report: &mut Report) -> Result<()> {
-        if !self.rules.zeroed || self.torn {
-            return Ok(());
-        }
-        let size = u64::from(self.header.node_size.get());
-        let mut buf = vec![0; size as usize];
-        for extent in self.file.extents(0..self.file.len()) {
-            let (range, kind) = extent?;
-            if kind != ExtentKind::Data {
-                continue;
-            }
-            for number in range.start / size..range.end.div_ceil(size) {
-                let number = u32::try_from(number).unwrap_or(u32::MAX);
-                if self.reached.contains(number) || self.at(number) + size > self.file.len() {
-                    continue;
-                }
-                self.progress.check()?;
-                self.file.read_at(self.at(number), &mut buf)?;
-                if !is_zero(&buf) {
-                    report.warning(self.wrong(number, "is free but not zero"));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What is wrong with the records of a header node.
@@ -412,75 +332,5 @@ fn key_lengths(kind: TreeKind) -> (u16, u16) {
         TreeKind::Extents => (EXTENTS_KEY_LENGTH, EXTENTS_KEY_LENGTH),
         TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH),
         TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, ATTRIBUTES_MAX_KEY_LENGTH),
-    }
-}
-
-/// The bits of the map, record after record.
-struct MapReader<'w, 'a> {
-    walk: &'w Walk<'a>,
-    maps: &'w [u32],
-    /// The record read last: its first bit and its bytes.
-    piece: Option<(u32, Vec<u8>)>,
-}
-
-impl MapReader<'_, '_> {
-    /// The bit of node `number`, `None` past the map. Asked for in ascending order.
-    fn bit(&mut self, number: u32) -> Result<Option<bool>> {
-        loop {
-            if let Some((first, bytes)) = &self.piece {
-                let within = number - first;
-                if let Some(byte) = bytes.get(within as usize / 8) {
-                    return Ok(Some(byte & (0x80 >> (within % 8)) != 0));
-                }
-            }
-            if !self.advance()? {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn advance(&mut self) -> Result<bool> {
-        let size = usize::from(self.walk.header.node_size.get());
-        let (first, at, len) = match &self.piece {
-            None => (0, u64::from(HEADER_MAP_OFFSET), size - usize::from(HEADER_MAP_OFFSET) - 8),
-            Some((first, bytes)) => {
-                let Some((&node, rest)) = self.maps.split_first() else { return Ok(false) };
-                self.maps = rest;
-                let first = first.saturating_add(u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX));
-                (first, self.walk.at(node) + u64::from(FIRST_RECORD), size - usize::from(FIRST_RECORD) - 6)
-            }
-        };
-        self.piece = Some((first, self.walk.file.read_vec(at, len)?));
-        Ok(true)
-    }
-}
-
-/// Node numbers, a bit each, in pages that exist where a node is.
-#[derive(Debug, Default)]
-struct NodeSet {
-    pages: BTreeMap<u32, Box<[u64; PAGE_WORDS]>>,
-}
-
-const PAGE_WORDS: usize = 128;
-const PAGE_BITS: u32 = PAGE_WORDS as u32 * 64;
-
-impl NodeSet {
-    fn place(number: u32) -> (u32, usize, u64) {
-        let within = number % PAGE_BITS;
-        (number / PAGE_BITS, within as usize / 64, 1 << (within % 64))
-    }
-
-    /// Whether it is new.
-    fn insert(&mut self, number: u32) -> bool {
-        let (page, word, bit) = Self::place(number);
-        let word = &mut self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_WORDS]))[word];
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
-    }
-
-    fn contains(&self, number: u32) -> bool {
-        let (page, word, bit) = Self::place(number);
-        self.pages.get(&page).is_some_and(|words| words[word] & bit != 0)
     }
 }

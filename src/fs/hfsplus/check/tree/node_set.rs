@@ -1,0 +1,33 @@
+//! The numbers of the nodes that a walk has met.
+
+use std::collections::BTreeMap;
+
+/// Node numbers, a bit each, in pages that exist where a node is.
+#[derive(Debug, Default)]
+pub(super) struct NodeSet {
+    pages: BTreeMap<u32, Box<[u64; PAGE_WORDS]>>,
+}
+
+const PAGE_WORDS: usize = 128;
+const PAGE_BITS: u32 = PAGE_WORDS as u32 * 64;
+
+impl NodeSet {
+    fn place(number: u32) -> (u32, usize, u64) {
+        let within = number % PAGE_BITS;
+        (number / PAGE_BITS, within as usize / 64, 1 << (within % 64))
+    }
+
+    /// Whether it is new.
+    pub(super) fn insert(&mut self, number: u32) -> bool {
+        let (page, word, bit) = Self::place(number);
+        let word = &mut self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_WORDS]))[word];
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    pub(super) fn contains(&self, number: u32) -> bool {
+        let (page, word, bit) = Self::place(number);
+        self.pages.get(&page).is_some_and(|words| words[word] & bit != 0)
+    }
+}

@@ -1,0 +1,256 @@
+//! Mending what objects say of each other: numbers, names, types, and the way up to the root.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use zerocopy::big_endian::U16;
+
+use super::{Body, Lead, Object, Objects};
+use crate::fs::hfsplus::layout::{BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, mode_type, record_type};
+use crate::fs::hfsplus::repair::steps::Steps;
+use crate::fs::hfsplus::unicode::units;
+
+/// Where what has lost its folder is put.
+const LOST_AND_FOUND: &str = "lost+found";
+
+impl Objects {
+    /// Mends numbers, names, types and the way of every object up to the root. Forks and links are others'.
+    pub(in crate::fs::hfsplus::repair) fn mend(&mut self, steps: &mut Steps) {
+        self.mend_root(steps);
+        self.restore_ids(steps);
+        self.mend_ids(steps);
+        self.mend_names(steps);
+        self.mend_types(steps);
+        self.mend_parents(steps);
+        self.mend_loops(steps);
+    }
+
+    fn is_root(object: &Object) -> bool {
+        object.is_folder() && object.id() == Cnid::ROOT.0 && object.parent == Cnid::ROOT_PARENT.0
+    }
+
+    fn mend_root(&mut self, steps: &mut Steps) {
+        if self.all.iter().any(Self::is_root) {
+            return;
+        }
+        let misplaced = self.all.iter().position(|object| object.is_folder() && object.id() == Cnid::ROOT.0);
+        if let Some(at) = misplaced {
+            self.all[at].parent = Cnid::ROOT_PARENT.0;
+        } else {
+            let name = self.threads.get(&Cnid::ROOT.0).map(|lead| lead.name.clone()).filter(|name| !name.is_empty());
+            let root = new_folder(Cnid::ROOT.0, Cnid::ROOT_PARENT.0, name.unwrap_or_else(|| boxed("Untitled")));
+            self.all.push(root);
+        }
+        steps.add("restore the root folder", String::new);
+    }
+
+    /// Whether the thread of an object's number leads to where it lies.
+    pub(super) fn is_threaded(&self, object: &Object) -> bool {
+        self.threads.get(&object.id()).is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
+    }
+
+    /// An object that no thread leads to under its number, but one does under another that nobody has, gets that one back:
+    /// what lies in it and its attributes go by it.
+    fn restore_ids(&mut self, steps: &mut Steps) {
+        let owned: HashSet<u32> = self.all.iter().map(Object::id).collect();
+        let stray = self.threads.iter().filter(|(id, _)| !owned.contains(id) && **id >= Cnid::FIRST_USER.0);
+        let stray: HashMap<(u32, &[U16], bool), u32> =
+            stray.map(|(&id, lead)| ((lead.parent, &*lead.name, lead.folder), id)).collect();
+        let mut restored = Vec::new();
+        for (at, object) in self.all.iter().enumerate().filter(|(_, object)| !self.is_threaded(object)) {
+            if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
+                steps.add("restore numbers that threads remember", || object.shown());
+                restored.push((at, id));
+            }
+        }
+        for (at, id) in restored {
+            self.all[at].set_id(id);
+        }
+    }
+
+    /// No number twice, none that is reserved. Of two objects the one keeps its number that its thread leads to.
+    fn mend_ids(&mut self, steps: &mut Steps) {
+        let mut owners: HashMap<u32, usize> = HashMap::new();
+        let mut homeless = Vec::new();
+        for (at, object) in self.all.iter().enumerate() {
+            let id = object.id();
+            if id < Cnid::FIRST_USER.0 && !Self::is_root(object) {
+                homeless.push(at);
+                continue;
+            }
+            match owners.get(&id) {
+                Some(&first) if self.is_threaded(&self.all[first]) || !self.is_threaded(object) => homeless.push(at),
+                Some(&first) => {
+                    homeless.push(first);
+                    owners.insert(id, at);
+                }
+                None => {
+                    owners.insert(id, at);
+                }
+            }
+        }
+        for at in homeless {
+            let id = self.new_id();
+            steps.add("give a number of their own to objects that have none", || self.all[at].shown());
+            self.all[at].set_id(id);
+        }
+    }
+
+    fn mend_names(&mut self, steps: &mut Steps) {
+        const COLON: u16 = 0x3A;
+        for object in &mut self.all {
+            let bad = object.name.is_empty()
+                || object.name.len() > MAX_NAME_UNITS
+                || object.name.iter().any(|unit| unit.get() == COLON);
+            if bad {
+                steps.add("rename what has no possible name", || object.shown());
+                object.name = boxed(&format!("object {}", object.id()));
+            }
+        }
+    }
+
+    fn mend_types(&mut self, steps: &mut Steps) {
+        for object in &mut self.all {
+            let folder = object.is_folder();
+            let bsd = object.bsd();
+            let (mode, kind) = (bsd.file_mode.get(), bsd.mode_type());
+            let right = mode == 0 || if folder { kind == mode_type::FOLDER } else { mode_type::OF_FILES.contains(&kind) };
+            if !right {
+                bsd.file_mode = (mode & !mode_type::MASK | if folder { mode_type::FOLDER } else { mode_type::FILE }).into();
+                steps.add("correct the type in modes", || object.shown());
+            }
+        }
+    }
+
+    /// The folder for what is lost; made when first asked for.
+    pub(in crate::fs::hfsplus::repair) fn lost_and_found(&mut self, steps: &mut Steps) -> u32 {
+        if let Some(id) = self.lost_and_found {
+            return id;
+        }
+        let name = boxed(LOST_AND_FOUND);
+        let there = self.all.iter().find(|object| {
+            object.parent == Cnid::ROOT.0 && object.is_folder() && self.names.compare(&object.name, &name).is_eq()
+        });
+        let id = match there.map(Object::id) {
+            Some(id) => id,
+            None => {
+                let id = self.new_id();
+                let taken = self
+                    .all
+                    .iter()
+                    .any(|object| object.parent == Cnid::ROOT.0 && self.names.compare(&object.name, &name).is_eq());
+                let name = if taken { boxed(&format!("{LOST_AND_FOUND} {id}")) } else { name };
+                self.all.push(new_folder(id, Cnid::ROOT.0, name));
+                steps.add("make a folder for what is lost", || LOST_AND_FOUND.to_owned());
+                id
+            }
+        };
+        self.lost_and_found = Some(id);
+        id
+    }
+
+    /// What lies in a folder that does not exist gets it back, where its thread says or among what is lost.
+    fn mend_parents(&mut self, steps: &mut Steps) {
+        let mut folders: HashSet<u32> = self.all.iter().filter(|object| object.is_folder()).map(Object::id).collect();
+        let files: HashSet<u32> = self.all.iter().filter(|object| !object.is_folder()).map(Object::id).collect();
+        let mut missing: Vec<u32> = self.all.iter().filter(|object| !Self::is_root(object)).map(|object| object.parent).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|id| !folders.contains(id));
+        // Folders above come before those in them where that can be told by their numbers, as it mostly can.
+        for id in missing {
+            if id < Cnid::FIRST_USER.0 || files.contains(&id) {
+                let home = self.lost_and_found(steps);
+                for object in self.all.iter_mut().filter(|object| object.parent == id && !Self::is_root(object)) {
+                    steps.add("move to lost+found what lies in no folder", || object.shown());
+                    object.parent = home;
+                    object.name = boxed(&format!("object {}", object.id()));
+                }
+                continue;
+            }
+            let lead =
+                self.threads.get(&id).filter(|lead| lead.folder && folders.contains(&lead.parent) && !lead.name.is_empty());
+            let free = |lead: &&Lead| {
+                !self
+                    .all
+                    .iter()
+                    .any(|object| object.parent == lead.parent && self.names.compare(&object.name, &lead.name).is_eq())
+            };
+            let place = lead.filter(free).map(|lead| (lead.parent, lead.name.clone()));
+            let (parent, name) = match place {
+                Some(place) => place,
+                None => (self.lost_and_found(steps), boxed(&format!("folder {id}"))),
+            };
+            let folder = new_folder(id, parent, name);
+            steps.add("restore folders", || folder.shown());
+            self.all.push(folder);
+            folders.insert(id);
+        }
+    }
+
+    /// A folder that lies in itself, by however many others, is moved out.
+    fn mend_loops(&mut self, steps: &mut Steps) {
+        let above: BTreeMap<u32, u32> =
+            self.all.iter().filter(|object| object.is_folder()).map(|object| (object.id(), object.parent)).collect();
+        let mut met: HashMap<u32, u32> = HashMap::from([(Cnid::ROOT.0, 0), (Cnid::ROOT_PARENT.0, 0)]);
+        let mut turned = Vec::new();
+        for &folder in above.keys() {
+            let mut at = folder;
+            while !met.contains_key(&at) {
+                met.insert(at, folder);
+                let Some(&parent) = above.get(&at) else { break };
+                if met.get(&parent) == Some(&folder) {
+                    turned.push(at);
+                }
+                at = parent;
+            }
+        }
+        turned.sort_unstable();
+        for id in turned {
+            let home = self.lost_and_found(steps);
+            for object in self.all.iter_mut().filter(|object| object.is_folder() && object.id() == id) {
+                steps.add("move to lost+found folders that lie in themselves", || object.shown());
+                object.parent = home;
+                object.name = boxed(&format!("folder {id}"));
+            }
+        }
+    }
+
+    /// No two objects of a folder have one name; the later ones get another.
+    pub(in crate::fs::hfsplus::repair) fn part_names(&mut self, steps: &mut Steps) {
+        let names = self.names;
+        let mut order: Vec<usize> = (0..self.all.len()).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (&self.all[a], &self.all[b]);
+            a.parent.cmp(&b.parent).then_with(|| names.compare(&a.name, &b.name))
+        });
+        let twice: Vec<usize> = order
+            .windows(2)
+            .filter(|pair| {
+                let (a, b) = (&self.all[pair[0]], &self.all[pair[1]]);
+                a.parent == b.parent && names.compare(&a.name, &b.name).is_eq()
+            })
+            .map(|pair| pair[1])
+            .collect();
+        for at in twice {
+            let object = &mut self.all[at];
+            steps.add("rename the second of two objects with one name", || object.shown());
+            object.name = boxed(&format!("object {}", object.id()));
+        }
+    }
+}
+
+fn boxed(name: &str) -> Box<[U16]> {
+    units(name).into()
+}
+
+fn new_folder(id: u32, parent: u32, name: Box<[U16]>) -> Object {
+    let bsd = BsdInfoRaw { file_mode: (mode_type::FOLDER | 0o755).into(), ..Default::default() };
+    let folder = FolderRaw {
+        record_type: record_type::FOLDER.into(),
+        folder_id: id.into(),
+        dates: DatesRaw::default(),
+        bsd,
+        ..Default::default()
+    };
+    Object { parent, name, body: Body::Folder(folder) }
+}

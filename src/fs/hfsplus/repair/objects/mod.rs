@@ -1,0 +1,232 @@
+//! The catalog's records as objects, and as records again (§7).
+
+mod mend;
+
+use std::collections::{HashMap, HashSet};
+
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U16;
+
+use super::steps::Steps;
+use crate::fs::hfsplus::layout::{
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, record_flags,
+};
+use crate::fs::hfsplus::unicode::{NameOrder, decode_name};
+
+/// A folder or file under its name.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) parent: u32,
+    pub(super) name: Box<[U16]>,
+    pub(super) body: Body,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Folder(FolderRaw),
+    File(FileRaw),
+}
+
+impl Object {
+    pub(super) fn id(&self) -> u32 {
+        match &self.body {
+            Body::Folder(folder) => folder.folder_id.get(),
+            Body::File(file) => file.file_id.get(),
+        }
+    }
+
+    fn set_id(&mut self, id: u32) {
+        match &mut self.body {
+            Body::Folder(folder) => folder.folder_id = id.into(),
+            Body::File(file) => file.file_id = id.into(),
+        }
+    }
+
+    pub(super) fn is_folder(&self) -> bool {
+        matches!(self.body, Body::Folder(_))
+    }
+
+    pub(super) fn file(&self) -> Option<&FileRaw> {
+        match &self.body {
+            Body::File(file) => Some(file),
+            Body::Folder(_) => None,
+        }
+    }
+
+    pub(super) fn file_mut(&mut self) -> Option<&mut FileRaw> {
+        match &mut self.body {
+            Body::File(file) => Some(file),
+            Body::Folder(_) => None,
+        }
+    }
+
+    fn bsd(&mut self) -> &mut BsdInfoRaw {
+        match &mut self.body {
+            Body::Folder(folder) => &mut folder.bsd,
+            Body::File(file) => &mut file.bsd,
+        }
+    }
+
+    /// Sets exactly these of the bits in `mask`; returns whether that changed anything.
+    pub(super) fn set_flags(&mut self, mask: u16, bits: u16) -> bool {
+        let flags = match &mut self.body {
+            Body::Folder(folder) => &mut folder.flags,
+            Body::File(file) => &mut file.flags,
+        };
+        let before = flags.get();
+        *flags = (before & !mask | bits).into();
+        before != flags.get()
+    }
+
+    pub(super) fn shown(&self) -> String {
+        format!("{:?} ({})", decode_name(&self.name), self.id())
+    }
+}
+
+/// Where a thread led.
+#[derive(Debug)]
+struct Lead {
+    parent: u32,
+    name: Box<[U16]>,
+    folder: bool,
+}
+
+/// All objects of the volume.
+#[derive(Debug)]
+pub(super) struct Objects {
+    pub(super) all: Vec<Object>,
+    threads: HashMap<u32, Lead>,
+    names: NameOrder,
+    variant: Variant,
+    next_id: u32,
+    lost_and_found: Option<u32>,
+}
+
+impl Objects {
+    /// Takes the records apart.
+    pub(super) fn read(records: Vec<Box<[u8]>>, names: NameOrder, variant: Variant, steps: &mut Steps) -> Self {
+        let mut objects =
+            Self { all: Vec::new(), threads: HashMap::new(), names, variant, next_id: Cnid::FIRST_USER.0, lost_and_found: None };
+        for record in records {
+            let Some((key, data)) = CatalogKey::split(&record) else { continue };
+            let (parent, name) = (key.parent.0, Box::from(key.name));
+            match CatalogRecord::parse(data) {
+                Some(CatalogRecord::Folder(folder)) => objects.all.push(Object { parent, name, body: Body::Folder(*folder) }),
+                Some(CatalogRecord::File(file)) => objects.all.push(Object { parent, name, body: Body::File(*file) }),
+                Some(CatalogRecord::Thread(thread)) if name.is_empty() => {
+                    let lead = Lead { parent: thread.parent.0, name: thread.name.into(), folder: thread.folder };
+                    objects.threads.insert(parent, lead);
+                }
+                Some(CatalogRecord::Thread(_)) | None => {
+                    steps.add("drop catalog records that are none", || format!("{:?} in folder {parent}", decode_name(&name)));
+                }
+            }
+        }
+        let highest = objects.all.iter().map(Object::id).chain(objects.threads.keys().copied()).max();
+        objects.next_id = objects.next_id.max(highest.map_or(0, |id| id.saturating_add(1)));
+        objects
+    }
+
+    fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id = self.next_id.saturating_add(1);
+        id
+    }
+
+    /// The number after the highest in use.
+    pub(super) fn next_id(&self) -> u32 {
+        self.next_id
+    }
+
+    /// Counts and flags that follow from the rest. `owners` tells of attributes and, `true`, of access rights among them;
+    /// `folder_links` are the names of folders that are links.
+    pub(super) fn count(&mut self, owners: &HashMap<u32, bool>, folder_links: &HashSet<u32>, steps: &mut Steps) {
+        let (mut children, mut folders): (HashMap<u32, u32>, HashMap<u32, u32>) = Default::default();
+        for object in &self.all {
+            *children.entry(object.parent).or_default() += 1;
+            if object.is_folder() || folder_links.contains(&object.id()) {
+                *folders.entry(object.parent).or_default() += 1;
+            }
+        }
+        let hfsx = self.variant == Variant::Hfsx;
+        for object in &mut self.all {
+            let id = object.id();
+            let mut mask = record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY | record_flags::THREAD_EXISTS;
+            let mut bits = match owners.get(&id) {
+                None => 0,
+                Some(false) => record_flags::HAS_ATTRIBUTES,
+                Some(true) => record_flags::HAS_ATTRIBUTES | record_flags::HAS_SECURITY,
+            };
+            let mut wrong = false;
+            if let Body::Folder(folder) = &mut object.body {
+                mask |= 0x0001;
+                let count = children.get(&id).copied().unwrap_or(0);
+                wrong |= folder.valence.get() != count;
+                folder.valence = count.into();
+                if hfsx {
+                    (mask, bits) = (mask | record_flags::HAS_FOLDER_COUNT, bits | record_flags::HAS_FOLDER_COUNT);
+                    let count = folders.get(&id).copied().unwrap_or(0);
+                    wrong |= folder.folder_count.get() != count;
+                    folder.folder_count = count.into();
+                }
+            } else {
+                bits |= record_flags::THREAD_EXISTS;
+            }
+            wrong |= object.set_flags(mask, bits);
+            if wrong {
+                steps.add("correct counts and flags", || object.shown());
+            }
+        }
+    }
+
+    /// The records of the catalog, in order: each object and its thread.
+    pub(super) fn records(&self, order: crate::fs::hfsplus::btree::KeyOrder) -> Vec<Box<[u8]>> {
+        let mut records: Vec<Box<[u8]>> = Vec::with_capacity(2 * self.all.len());
+        for object in &self.all {
+            let mut record = Vec::new();
+            CatalogKey { parent: Cnid(object.parent), name: &object.name }.put(&mut record);
+            match &object.body {
+                Body::Folder(folder) => record.extend_from_slice(folder.as_bytes()),
+                Body::File(file) => record.extend_from_slice(file.as_bytes()),
+            }
+            records.push(record.into());
+            let mut thread = Vec::new();
+            CatalogKey { parent: Cnid(object.id()), name: &[] }.put(&mut thread);
+            Thread { parent: Cnid(object.parent), name: &object.name, folder: object.is_folder() }.put(&mut thread);
+            records.push(thread.into());
+        }
+        records.sort_by(|a, b| order.compare(a, b).unwrap_or(std::cmp::Ordering::Equal));
+        records
+    }
+
+    /// Whether both files of the journal are there.
+    pub(super) fn has_journal(&self) -> bool {
+        self.all.iter().filter(|object| is_journal(object)).count() >= 2
+    }
+
+    /// Deletes the journal's files.
+    pub(super) fn drop_journal(&mut self, steps: &mut Steps) {
+        self.all.retain(|object| !is_journal(object));
+        steps.add("do without the journal, which cannot be read or has lost its files", String::new);
+    }
+
+    /// How many threads differ from those that will be written.
+    pub(super) fn tell_threads(&self, steps: &mut Steps) {
+        for object in &self.all {
+            let needed =
+                object.is_folder() || object.file().is_some_and(|file| file.flags.get() & record_flags::THREAD_EXISTS != 0);
+            let right = self.threads.get(&object.id()).is_some_and(|lead| lead.folder == object.is_folder());
+            if needed && !(right && self.is_threaded(object)) {
+                steps.add("write threads anew", || object.shown());
+            }
+        }
+        let ids: HashSet<u32> = self.all.iter().map(Object::id).collect();
+        for id in self.threads.keys().filter(|id| !ids.contains(id)) {
+            steps.add("drop threads of what does not exist", || id.to_string());
+        }
+    }
+}
+
+fn is_journal(object: &Object) -> bool {
+    object.parent == Cnid::ROOT.0 && object.file().is_some_and(|file| file.kind() == JOURNAL_TYPE)
+}
