@@ -2,6 +2,7 @@
 
 mod common;
 
+use bandsaw::fs::FreeMapExt;
 use bandsaw::fs::hfsplus::{self, Probed, probe};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
@@ -24,6 +25,10 @@ fn volumes_made_by_macos_are_in_order() {
             let (image, at) = (image.path(), volume.range.start);
             assert!(findings.iter().all(|problem| problem.severity < Severity::Warning), "{image} at {at}: {findings:#?}");
             checked += 1;
+
+            let map = volume.free_map().unwrap().unwrap();
+            let free: u64 = map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum();
+            assert_eq!(free, volume.open().unwrap().volume().free, "{image} at {at}");
         }
     }
     assert!(checked > 0);

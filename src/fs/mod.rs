@@ -1,6 +1,7 @@
 //! Volumes as trees of files.
 
 mod change;
+mod free;
 pub mod hfsplus;
 pub mod source;
 
@@ -12,6 +13,7 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+pub use free::{FreeMap, FreeMapExt, FreeRuns};
 
 /// The read side of a volume, shared by any number of threads.
 ///

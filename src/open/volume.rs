@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
-use crate::fs::{FileSystem, FileSystemMut};
+use crate::fs::{FileSystem, FileSystemMut, FreeMap};
 use crate::partition::Map;
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -98,6 +98,17 @@ impl Volume {
                 Ok(Arc::new(HfsPlusMut::open(self.device.clone(), WriteOptions::default())?))
             }
             other => Err(Error::unsupported(LAYER, format!("{other} is not changed yet")).named(self.place())),
+        }
+    }
+
+    /// Which of its bytes no file uses, in bytes of the volume: on the disk they lie `range.start` further. `None`: the map of
+    /// this format is not read yet.
+    ///
+    /// It is handed out whatever state the volume is in; whoever is going to rely on it asks [`FreeMap::is_in_order`].
+    pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(hfsplus::HfsPlusFree::open(self.device.clone())?))),
+            _ => Ok(None),
         }
     }
 

@@ -63,6 +63,8 @@ fn signed(header: &VolumeHeaderRaw) -> Option<Found> {
 #[derive(Debug)]
 pub(super) struct Located {
     pub(super) device: Arc<dyn BlockDevice>,
+    /// Where they begin in what was looked at: behind the wrapper.
+    pub(super) start: u64,
     pub(super) header: VolumeHeader,
     /// What was wrong on the way, though not wrong enough to stop.
     pub(super) problems: Vec<Error>,
@@ -87,7 +89,8 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<Located> {
         let message = format!("the HFS+ volume within, bytes {embedded:?}, does not fit the wrapper of {len} bytes");
         return Err(Error::corrupt("hfs wrapper", HEADER_OFFSET, message));
     }
-    unwrapped(Arc::new(Slice::new(device, embedded)?))
+    let start = embedded.start;
+    Ok(Located { start, ..unwrapped(Arc::new(Slice::new(device, embedded)?))? })
 }
 
 /// The first header if it makes sense, else the alternate if that does.
@@ -102,5 +105,5 @@ pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
         },
         Err(error) => return Err(error),
     };
-    Ok(Located { device, header, problems })
+    Ok(Located { device, start: 0, header, problems })
 }

@@ -9,6 +9,7 @@ pub mod build;
 mod catalog;
 mod check;
 mod extents;
+mod free;
 mod header;
 mod journal;
 pub(crate) mod layout;
@@ -45,6 +46,7 @@ use crate::{Error, Kind, Result};
 #[cfg(feature = "testing")]
 pub(crate) use self::btree::read_node;
 pub use self::check::check;
+pub use self::free::HfsPlusFree;
 pub use self::header::{Found as Probed, probe};
 pub use self::repair::Repair;
 pub use self::write::{HfsPlusMut, WriteOptions};
@@ -63,6 +65,8 @@ const MAX_LINK_TARGET: u64 = 4096;
 #[derive(Debug)]
 pub struct HfsPlus {
     space: Space,
+    /// Where the volume begins on its device: behind a wrapper.
+    start: u64,
     header: VolumeHeader,
     catalog: Catalog,
     overflow: Overflow,
@@ -83,7 +87,7 @@ impl HfsPlus {
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut located = header::locate(device)?;
         let clean = settle(&mut located)?;
-        let header::Located { device, header, problems } = located;
+        let header::Located { device, start, header, problems } = located;
         let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
         let raw = &header.raw;
 
@@ -108,7 +112,7 @@ impl HfsPlus {
         }
         let created = formatted_at(&header, root.dates.create.get());
         let (attributes, label) = (AttributesTree::new(attributes), decode_name(&name));
-        Ok(Self { space, header, catalog, overflow, attributes, links, label, created, clean, problems })
+        Ok(Self { space, start, header, catalog, overflow, attributes, links, label, created, clean, problems })
     }
 
     /// What is wrong with the volume though it could be opened: a damaged volume header, a journal that cannot be read.
@@ -270,8 +274,8 @@ fn settle(located: &mut header::Located) -> Result<bool> {
         Ok(None) => Ok(unmounted),
         Ok(Some(journal::Pending { device, problem })) => {
             located.problems.extend(problem);
-            let problems = std::mem::take(&mut located.problems);
-            *located = header::unwrapped(device)?;
+            let (start, problems) = (located.start, std::mem::take(&mut located.problems));
+            *located = header::Located { start, ..header::unwrapped(device)? };
             located.problems.splice(..0, problems);
             Ok(false)
         }

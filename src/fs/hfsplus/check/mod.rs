@@ -59,7 +59,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
 
 /// The volume as it is once what waits in the journal is done.
 fn settle_journal(located: header::Located, report: &mut Report) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
-    let header::Located { device, header, problems } = located;
+    let header::Located { device, header, problems, .. } = located;
     problems.into_iter().for_each(|problem| report.damage(problem));
     if !header.has(volume_attributes::JOURNALED) {
         return Ok((device, header));
@@ -69,7 +69,7 @@ fn settle_journal(located: header::Located, report: &mut Report) -> Result<(Arc<
         Ok(Some(journal::Pending { device, problem })) => {
             report.note(wrong(LAYER, "changes wait in the journal; they are checked as if they were made"));
             problem.into_iter().for_each(|problem| report.damage(problem));
-            let header::Located { device, header, problems } = header::unwrapped(device)?;
+            let header::Located { device, header, problems, .. } = header::unwrapped(device)?;
             problems.into_iter().for_each(|problem| report.damage(problem));
             Ok((device, header))
         }

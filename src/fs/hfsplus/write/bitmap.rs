@@ -246,7 +246,7 @@ fn bit_mask(from: u32, to: u32) -> u8 {
 }
 
 /// Whether the block at `at` is used, and up to where (at most `end`) that goes on. `base` is the first block of `piece`.
-fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
+pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
     let byte = |block: u32| piece[((block - base) / 8) as usize];
     let used = byte(at) & (0x80 >> (at % 8)) != 0;
     let (whole, flip) = if used { (0xFF, 0) } else { (0, 0xFF) };

@@ -30,6 +30,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+pub(super) use self::bitmap::run_in;
 use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::layout::Cnid;

@@ -31,7 +31,7 @@ pub(super) struct Recovered {
 
 /// Makes the volume on `device` what it is.
 pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
-    let Located { device, header, problems } = locate(device)?;
+    let Located { device, header, problems, .. } = locate(device)?;
     if let Some(problem) = problems.into_iter().next() {
         let message = "the volume header is damaged; the volume must be repaired before it is changed";
         return Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(problem));
