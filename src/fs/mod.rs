@@ -1,5 +1,6 @@
 //! Volumes as trees of files.
 
+mod build;
 mod change;
 mod free;
 pub mod hfsplus;

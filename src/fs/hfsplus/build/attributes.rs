@@ -4,9 +4,10 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::catalog::Sink;
-use super::forks::{self, Blocks, Part, body, is_large};
+use super::forks::{self, Blocks, Part, is_large};
 use super::objects::Objects;
 use crate::Result;
+use crate::fs::build::tree::body;
 use crate::fs::hfsplus::layout::{AttributeKey, ForkAttributeRaw, InlineAttributeHeadRaw, attribute_type};
 use crate::fs::hfsplus::unicode::encode_attribute_name;
 use crate::fs::source::{Stream, Tree};

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::output::Output;
 use crate::Result;
+use crate::fs::build::output::Output;
 use crate::fs::hfsplus::layout::Extent;
 
 /// Sets the bits of `range`, counted from the top bit of the first byte.

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use zerocopy::big_endian::U16;
 use zerocopy::{Immutable, IntoBytes};
 
-use super::forks::{Blocks, body};
+use super::forks::Blocks;
 use super::objects::Objects;
 use super::records::Style;
 use crate::Result;
+use crate::fs::build::tree::body;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
 use crate::fs::hfsplus::links::inode_name;
 use crate::fs::source::{SourceKind, Tree};

@@ -1,40 +1,21 @@
 //! Which bytes of a tree lie in blocks of their own, and in which: data forks, resource forks and large attributes, node
 //! after node, each in one piece.
 
+use std::ops::Range;
+
+use crate::fs::build::filling::{Content, Piece, Places};
+use crate::fs::build::tree::{body, path};
 use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::{Error, Kind, Result};
 
-use super::objects::{LAYER, path, resolve};
+use super::objects::LAYER;
 use super::recipe::ATTRIBUTES_NODE_SIZE;
 
 /// Kept in the catalog record, not among the attributes.
 pub(super) const FINDER_INFO: &str = "com.apple.FinderInfo";
 /// Is the resource fork, not an attribute.
 pub(super) const RESOURCE_FORK: &str = "com.apple.ResourceFork";
-
-/// Bytes to be put in blocks.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Content<'a> {
-    InHand(&'a [u8]),
-    Extern(&'a Stream),
-}
-
-impl<'a> Content<'a> {
-    fn of(stream: &'a Stream) -> Self {
-        match stream {
-            Stream::Bytes(bytes) => Self::InHand(bytes),
-            Stream::Extern { .. } => Self::Extern(stream),
-        }
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        match self {
-            Self::InHand(bytes) => bytes.len() as u64,
-            Self::Extern(stream) => stream.len(),
-        }
-    }
-}
 
 /// Whose bytes they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +24,6 @@ pub(super) enum Part {
     Resource,
     /// The attribute of this place among the node's.
     Attribute(usize),
-}
-
-/// The node whose body (forks and attributes) stands under the number of `node`; `None` for a name of a hard-linked file
-/// that has its body elsewhere.
-pub(super) fn body(tree: &Tree, node: u32) -> Option<&SourceNode> {
-    let (owner, source) = resolve(tree, node);
-    (owner == node || !matches!(source.kind, SourceKind::File(_))).then_some(source)
 }
 
 /// What has a name of its own in the attributes tree.
@@ -116,13 +90,9 @@ impl Blocks {
     }
 
     /// The bytes of the volume that all bodies fill.
-    pub(super) fn range(&self) -> std::ops::Range<u64> {
+    pub(super) fn range(&self) -> Range<u64> {
         let offset = |block: Option<&u32>| AllocBlock(block.copied().unwrap_or(0)).offset(self.block_size);
         offset(self.first.first())..offset(self.first.last())
-    }
-
-    pub(super) fn block_size(&self) -> u32 {
-        self.block_size
     }
 
     /// Where the body of `node` begins.
@@ -151,6 +121,37 @@ impl Blocks {
             start += count;
         }
         ForkRaw::default()
+    }
+}
+
+/// The bodies of a tree where their blocks are.
+#[derive(Debug)]
+pub(super) struct Laid<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) blocks: &'a Blocks,
+}
+
+impl Places for Laid<'_> {
+    fn range(&self) -> Range<u64> {
+        self.blocks.range()
+    }
+
+    fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+        let block_size = self.blocks.block_size;
+        for node in self.blocks.node_at(stretch.start)..self.tree.nodes.len() as u32 {
+            let mut at = self.blocks.first(node).offset(block_size);
+            if at >= stretch.end {
+                break;
+            }
+            for (_, content) in body(self.tree, node).into_iter().flat_map(contents) {
+                let after = at + content.len().next_multiple_of(block_size.into());
+                if at < stretch.end && after > stretch.start {
+                    each(Piece { node, content, from: 0, place: at..after })?;
+                }
+                at = after;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,19 +2,17 @@
 //!
 //! Everything is planned before the first byte is written: numbers and order of all files ([`objects`]), where their
 //! contents go ([`forks`]), how large bitmap and trees are ([`geometry`], after Apple's formatter: [`recipe`]). Then contents
-//! are written where they belong by several threads ([`data`]), the trees bottom up from sorted records ([`tree`],
+//! are written where they belong by several threads ([`filling`]), the trees bottom up from sorted records ([`tree`],
 //! [`catalog`], [`attributes`]), the bitmap, and when all that is durable the header. Each file lies in one piece, so there
 //! are no records of overflowing extents. An empty tree makes a freshly formatted volume.
 
 mod attributes;
 mod bitmap;
 mod catalog;
-mod data;
 mod forks;
 mod geometry;
 mod header;
 mod objects;
-mod output;
 mod recipe;
 pub(super) mod records;
 mod tree;
@@ -23,12 +21,10 @@ use std::ops::Range;
 
 pub(super) use bitmap::set_bits;
 use catalog::Catalog;
-use data::Filling;
-use forks::Blocks;
+use forks::{Blocks, Laid};
 use geometry::{Geometry, Needs, TreePlace};
 use header::Identity;
 use objects::{LAYER, Objects};
-use output::Output;
 use records::Style;
 use tree::{Shape, Writer};
 pub(super) use tree::{TreeKind, map_nodes};
@@ -38,8 +34,11 @@ use super::layout::{
     KEY_COMPARE_FOLD, VARIABLE_INDEX_KEYS,
 };
 use super::unicode::NameOrder;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::device::BlockDevice;
 use crate::fs::Timestamp;
+use crate::fs::build::blank;
+use crate::fs::build::filling;
+use crate::fs::build::output::Output;
 use crate::fs::source::Tree;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -159,7 +158,7 @@ impl Plan {
         }
         let geometry = Geometry::new(info.len, block_size, &self.needs(block_size))?;
         let blocks = Blocks::allot(&self.tree, geometry.data.start.0, block_size)?;
-        blank(device)?;
+        blank(device, &[HEADER_OFFSET, info.len - HEADER_OFFSET])?;
         self.write_contents(device, &geometry, &blocks, progress)?;
         progress.check()?;
         let identity = Identity {
@@ -199,18 +198,8 @@ impl Plan {
     ) -> Result<()> {
         let Range { start, end } = blocks.range();
         progress.stage("write", self.content_len().min(end - start));
-        let filling = Filling::new(&self.tree, blocks, device, progress);
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| filling.work());
-            }
-            match self.write_metadata(device, geometry, blocks) {
-                Ok(()) => filling.work(),
-                Err(error) => filling.fail(error),
-            }
-        });
-        filling.finish()
+        let laid = Laid { tree: &self.tree, blocks };
+        filling::fill(&self.tree, &laid, device, progress, || self.write_metadata(device, geometry, blocks))
     }
 
     fn write_metadata(&self, device: &dyn BlockDevice, geometry: &Geometry, blocks: &Blocks) -> Result<()> {
@@ -255,26 +244,6 @@ pub(super) fn write_tree<'r>(
     let mut writer = Writer::new(kind, Output::new(device, offset))?;
     records.try_for_each(|(key, data)| writer.add(key, data))?;
     writer.finish().map(drop)
-}
-
-/// Enough to keep a disk busy; each has a buffer of its own.
-const MOST_THREADS: usize = 4;
-
-/// Makes every byte of the device zero, as cheaply as it can; a new one is so already.
-fn blank(device: &dyn BlockDevice) -> Result<()> {
-    let info = device.info();
-    debug_assert_eq!(info.access, Access::ReadWrite);
-    for extent in device.extents(0..info.len) {
-        if extent?.1 != ExtentKind::Data {
-            continue;
-        }
-        // Whatever was there ceases to be a volume before a part of it is gone.
-        device.write_at(HEADER_OFFSET, &[0; 512])?;
-        device.write_at(info.len - HEADER_OFFSET, &[0; 512])?;
-        device.flush()?;
-        return device.discard(0..info.len, Leave::Zeros);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

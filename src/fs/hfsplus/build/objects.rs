@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use zerocopy::big_endian::U16;
 
+use crate::fs::build::tree::{by_parent, check, links, path};
 use crate::fs::hfsplus::layout::Cnid;
 use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
-use crate::fs::source::{SourceKind, SourceNode, Tree};
+use crate::fs::source::{SourceKind, Tree};
 use crate::{Error, Kind, Result};
 
 pub(super) const LAYER: &str = "hfs+ builder";
-/// The most hard links that macOS allows.
-const MAX_LINKS: usize = 32767;
 
 /// The folder of hard-linked files, as programs would see its name.
 pub(super) const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
@@ -43,9 +42,9 @@ pub(super) struct Objects {
 impl Objects {
     /// Numbers and sorts `tree`. Refuses what a volume with names in this `order` cannot hold.
     pub(super) fn new(tree: &Tree, volume_name: &str, order: NameOrder) -> Result<Self> {
-        check(tree)?;
+        check(tree, LAYER)?;
         let names = Names::new(tree, volume_name)?;
-        let links = links(tree)?;
+        let links = links(tree, LAYER)?;
         let (children, first_child) = by_parent(tree);
         let mut objects = Self {
             names,
@@ -204,91 +203,6 @@ impl Names {
         let start = if node == 0 { 0 } else { self.ends[node - 1] };
         &self.units[start..self.ends[node]]
     }
-}
-
-/// Refuses trees that break the rules of [`Tree`].
-fn check(tree: &Tree) -> Result<()> {
-    let nodes = &tree.nodes;
-    let wrong = |message| Err(Error::new(Kind::Invalid, LAYER, message));
-    if nodes.first().is_none_or(|root| root.kind != SourceKind::Folder) || u32::try_from(nodes.len()).is_err() {
-        return wrong("a tree begins with its root folder");
-    }
-    for (index, node) in nodes.iter().enumerate().skip(1) {
-        let parent = nodes[..index].get(node.parent as usize);
-        if parent.is_none_or(|parent| parent.kind != SourceKind::Folder) {
-            return wrong("a node's parent is a folder before it");
-        }
-        if let SourceKind::HardLink(target) = node.kind {
-            let target = nodes[..index].get(target as usize);
-            if target.is_none_or(|target| matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))) {
-                return wrong("a hard link leads to a node before it that is neither a folder nor a hard link");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The node whose contents and attributes `node` shows: itself, or what it is a hard link to.
-pub(super) fn resolve(tree: &Tree, node: u32) -> (u32, &SourceNode) {
-    let source = &tree.nodes[node as usize];
-    match source.kind {
-        SourceKind::HardLink(target) => (target, &tree.nodes[target as usize]),
-        _ => (node, source),
-    }
-}
-
-/// The further names of each file that has several. Like macOS, this knows hard links of files proper only; a further
-/// name of a symbolic link or a device becomes one more of its kind.
-fn links(tree: &Tree) -> Result<BTreeMap<u32, Vec<u32>>> {
-    let mut links = BTreeMap::<u32, Vec<u32>>::new();
-    for (node, source) in (0..).zip(&tree.nodes) {
-        if let SourceKind::HardLink(target) = source.kind
-            && is_file(tree, target)
-        {
-            let others = links.entry(target).or_default();
-            others.push(node);
-            if others.len() >= MAX_LINKS {
-                let message = format!("more than {MAX_LINKS} hard links");
-                return Err(Error::new(Kind::Limit, LAYER, message).named(path(tree, target)));
-            }
-        }
-    }
-    Ok(links)
-}
-
-fn is_file(tree: &Tree, node: u32) -> bool {
-    matches!(tree.nodes[node as usize].kind, SourceKind::File(_))
-}
-
-/// The nodes but the root in the order of their parents, and where each parent's begin.
-fn by_parent(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
-    let mut first = vec![0; tree.nodes.len() + 1];
-    for node in &tree.nodes[1..] {
-        first[node.parent as usize + 1] += 1;
-    }
-    for folder in 0..tree.nodes.len() {
-        first[folder + 1] += first[folder];
-    }
-    let mut next = first.clone();
-    let mut children = vec![0; tree.nodes.len() - 1];
-    for (index, node) in (1..).zip(&tree.nodes[1..]) {
-        let place = &mut next[node.parent as usize];
-        children[*place as usize] = index;
-        *place += 1;
-    }
-    (children, first)
-}
-
-/// The path of a node within the tree, for people.
-pub(super) fn path(tree: &Tree, mut node: u32) -> String {
-    let mut names = Vec::new();
-    while node != 0 {
-        let source = &tree.nodes[node as usize];
-        names.push(&*source.name);
-        node = source.parent;
-    }
-    names.reverse();
-    format!("/{}", names.join("/"))
 }
 
 fn collision(tree: &Tree, a: u32, b: u32, order: NameOrder) -> Error {

@@ -6,8 +6,8 @@
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
-use super::output::Output;
 use crate::Result;
+use crate::fs::build::output::Output;
 use crate::fs::hfsplus::layout::{
     BIG_KEYS, FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, TreeHeaderRaw, header_map_bits, map_node_bits, node_kind,
 };

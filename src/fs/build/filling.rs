@@ -9,21 +9,64 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::forks::{Blocks, Content, body, contents};
-use super::objects::path;
 use super::output::{BUFFER, Output};
+use super::tree::path;
 use crate::device::BlockDevice;
-use crate::fs::source::{ContentReader, Tree};
+use crate::fs::source::{ContentReader, Stream, Tree};
 use crate::platform::{self, Next};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
 const STRETCH: u64 = 8 << 20;
 
+/// Bytes to be put in blocks.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::fs) enum Content<'a> {
+    InHand(&'a [u8]),
+    Extern(&'a Stream),
+}
+
+impl<'a> Content<'a> {
+    pub(in crate::fs) fn of(stream: &'a Stream) -> Self {
+        match stream {
+            Stream::Bytes(bytes) => Self::InHand(bytes),
+            Stream::Extern { .. } => Self::Extern(stream),
+        }
+    }
+
+    pub(in crate::fs) fn len(&self) -> u64 {
+        match self {
+            Self::InHand(bytes) => bytes.len() as u64,
+            Self::Extern(stream) => stream.len(),
+        }
+    }
+}
+
+/// Bytes of a content that lie in one piece.
+#[derive(Debug, Clone)]
+pub(in crate::fs) struct Piece<'a> {
+    /// The node whose they are.
+    pub(in crate::fs) node: u32,
+    pub(in crate::fs) content: Content<'a>,
+    /// The first of them within the content.
+    pub(in crate::fs) from: u64,
+    /// Where they lie on the device: whole blocks, which end with zeros behind the content's end.
+    pub(in crate::fs) place: Range<u64>,
+}
+
+/// Where the contents of a tree go.
+pub(in crate::fs) trait Places: Sync {
+    /// The bytes of the device that are filled, from its start.
+    fn range(&self) -> Range<u64>;
+
+    /// Calls `each` for every piece of which something lies in `stretch`, in the order in which they lie.
+    fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
+}
+
 /// What the threads share.
-pub(super) struct Filling<'a> {
+struct Filling<'a> {
     tree: &'a Tree,
-    blocks: &'a Blocks,
+    places: &'a dyn Places,
     device: &'a dyn BlockDevice,
     progress: &'a dyn Progress,
     /// Where the next stretch begins.
@@ -32,15 +75,41 @@ pub(super) struct Filling<'a> {
     failure: Mutex<Option<Error>>,
 }
 
+/// Enough to keep a disk busy; each has a buffer of its own.
+const MOST_THREADS: usize = 4;
+
+/// Puts all contents of `tree` in their places on `device`, whose every byte is zero, by all threads but one, while this one
+/// does `meanwhile` and then helps.
+pub(in crate::fs) fn fill(
+    tree: &Tree,
+    places: &dyn Places,
+    device: &dyn BlockDevice,
+    progress: &dyn Progress,
+    meanwhile: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let filling = Filling::new(tree, places, device, progress);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| filling.work());
+        }
+        match meanwhile() {
+            Ok(()) => filling.work(),
+            Err(error) => filling.fail(error),
+        }
+    });
+    filling.finish()
+}
+
 impl<'a> Filling<'a> {
-    pub(super) fn new(tree: &'a Tree, blocks: &'a Blocks, device: &'a dyn BlockDevice, progress: &'a dyn Progress) -> Self {
-        let next = AtomicU64::new(blocks.range().start);
-        Self { tree, blocks, device, progress, next, stopped: AtomicBool::new(false), failure: Mutex::new(None) }
+    fn new(tree: &'a Tree, places: &'a dyn Places, device: &'a dyn BlockDevice, progress: &'a dyn Progress) -> Self {
+        let next = AtomicU64::new(places.range().start);
+        Self { tree, places, device, progress, next, stopped: AtomicBool::new(false), failure: Mutex::new(None) }
     }
 
     /// Writes stretches until none is left, or somebody failed. Called by each thread.
-    pub(super) fn work(&self) {
-        let end = self.blocks.range().end;
+    fn work(&self) {
+        let end = self.places.range().end;
         let mut out = None;
         while !self.stopped.load(Ordering::Relaxed) {
             let Some(stretch) = self.take(end) else { return };
@@ -52,13 +121,13 @@ impl<'a> Filling<'a> {
     }
 
     /// Stops all threads; the first failure is the one that [`finish`](Self::finish) returns.
-    pub(super) fn fail(&self, error: Error) {
+    fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// Whether all was written.
-    pub(super) fn finish(self) -> Result<()> {
+    fn finish(self) -> Result<()> {
         self.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
@@ -70,36 +139,28 @@ impl<'a> Filling<'a> {
 
     fn write(&self, out: &mut Output<'_>, stretch: Range<u64>) -> Result<()> {
         out.seek(stretch.start)?;
-        let block = u64::from(self.blocks.block_size());
-        for node in self.blocks.node_at(stretch.start)..self.tree.nodes.len() as u32 {
-            let mut at = self.blocks.first(node).offset(self.blocks.block_size());
-            if at >= stretch.end {
-                break;
-            }
-            for (_, content) in body(self.tree, node).into_iter().flat_map(contents) {
-                let after = at + content.len().next_multiple_of(block);
-                let inside = at.max(stretch.start)..after.min(stretch.end);
-                if !inside.is_empty() {
-                    self.copy(out, content, at, inside).map_err(|error| self.name(error, node))?;
-                }
-                at = after;
-            }
-        }
+        self.places.pieces(stretch.clone(), &mut |piece| {
+            let node = piece.node;
+            self.copy(out, piece, &stretch).map_err(|error| self.name(error, node))
+        })?;
         out.flush()
     }
 
-    /// Puts what of `content`, which begins at `start` of the volume, belongs to `inside`, and zeros behind its end.
-    fn copy(&self, out: &mut Output<'_>, content: Content<'_>, start: u64, inside: Range<u64>) -> Result<()> {
-        let end = start + content.len();
+    /// Puts what of the piece belongs to `stretch`, and zeros behind the end of its content.
+    fn copy(&self, out: &mut Output<'_>, piece: Piece<'_>, stretch: &Range<u64>) -> Result<()> {
+        let Piece { content, from, place, .. } = piece;
+        let inside = place.start.max(stretch.start)..place.end.min(stretch.end);
+        let end = place.end.min(place.start + (content.len() - from));
         let mut reader = match content {
             Content::Extern(stream) if inside.start < end => Some(self.tree.contents.open(stream)?),
             _ => None,
         };
         self.progress.check()?;
+        out.seek(inside.start)?;
         while out.position() < inside.end.min(end) {
             let here = out.position();
             let length = out.room().min((inside.end.min(end) - here) as usize);
-            let from = here - start;
+            let from = from + (here - place.start);
             match (content, &mut reader) {
                 (Content::InHand(bytes), _) => out.append(&bytes[from as usize..from as usize + length])?,
                 // The last bytes are always read: that is when a reader finds out whether the file has changed.

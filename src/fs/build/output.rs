@@ -4,13 +4,13 @@ use crate::Result;
 use crate::device::{BlockDevice, is_zero};
 
 /// Large enough that a call costs nothing beside the copy, small enough to stay in the processor's cache.
-pub(super) const BUFFER: usize = 1 << 20;
+pub(in crate::fs) const BUFFER: usize = 1 << 20;
 /// What is looked at in one go for zeros, which need not be written.
 const PIECE: usize = 64 << 10;
 
 /// Appends to a device, from some position on.
 #[derive(Debug)]
-pub(super) struct Output<'a> {
+pub(in crate::fs) struct Output<'a> {
     device: &'a dyn BlockDevice,
     buffer: Vec<u8>,
     /// Where the buffer's first byte belongs.
@@ -20,17 +20,17 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     /// The next byte goes to `position`.
-    pub(super) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
+    pub(in crate::fs) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
         Self { device, buffer: vec![0; BUFFER], start: position, filled: 0 }
     }
 
     /// Where the next byte goes.
-    pub(super) fn position(&self) -> u64 {
+    pub(in crate::fs) fn position(&self) -> u64 {
         self.start + self.filled as u64
     }
 
     /// The next byte goes to `position`; what lies between stays zero.
-    pub(super) fn seek(&mut self, position: u64) -> Result<()> {
+    pub(in crate::fs) fn seek(&mut self, position: u64) -> Result<()> {
         if position != self.position() {
             self.flush()?;
             self.start = position;
@@ -39,19 +39,19 @@ impl<'a> Output<'a> {
     }
 
     /// Bytes until the next write. Writes end at multiples of the buffer, wherever the first one begins.
-    pub(super) fn room(&self) -> usize {
+    pub(in crate::fs) fn room(&self) -> usize {
         BUFFER - (self.start % BUFFER as u64) as usize - self.filled
     }
 
     /// Appends `length` bytes, not more than [`room`](Self::room), that `fill` puts in place.
-    pub(super) fn append_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    pub(in crate::fs) fn append_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         fill(&mut self.buffer[self.filled..self.filled + length])?;
         self.filled += length;
         if self.room() == 0 { self.flush() } else { Ok(()) }
     }
 
     /// Appends `bytes`.
-    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(in crate::fs) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(self.room()));
             self.append_with(now.len(), |place| {
@@ -64,7 +64,7 @@ impl<'a> Output<'a> {
     }
 
     /// Appends zeros up to `position`, which is not behind.
-    pub(super) fn pad_to(&mut self, position: u64) -> Result<()> {
+    pub(in crate::fs) fn pad_to(&mut self, position: u64) -> Result<()> {
         while self.position() < position {
             let length = self.room().min((position - self.position()).try_into().unwrap_or(usize::MAX));
             self.append_with(length, |place| {
@@ -76,7 +76,7 @@ impl<'a> Output<'a> {
     }
 
     /// Writes what is buffered, but for long runs of zeros.
-    pub(super) fn flush(&mut self) -> Result<()> {
+    pub(in crate::fs) fn flush(&mut self) -> Result<()> {
         let filled = &self.buffer[..self.filled];
         let mut from = 0;
         for (number, piece) in filled.chunks(PIECE).enumerate() {

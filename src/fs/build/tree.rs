@@ -1,0 +1,101 @@
+//! Trees of files as every format's builder looks at them.
+
+use std::collections::BTreeMap;
+
+use crate::fs::source::{SourceKind, SourceNode, Tree};
+use crate::{Error, Kind, Result};
+
+/// The most hard links that macOS allows.
+const MAX_LINKS: usize = 32767;
+
+/// Refuses trees that break the rules of [`Tree`].
+pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
+    let nodes = &tree.nodes;
+    let wrong = |message| Err(Error::new(Kind::Invalid, layer, message));
+    if nodes.first().is_none_or(|root| root.kind != SourceKind::Folder) || u32::try_from(nodes.len()).is_err() {
+        return wrong("a tree begins with its root folder");
+    }
+    for (index, node) in nodes.iter().enumerate().skip(1) {
+        let parent = nodes[..index].get(node.parent as usize);
+        if parent.is_none_or(|parent| parent.kind != SourceKind::Folder) {
+            return wrong("a node's parent is a folder before it");
+        }
+        if let SourceKind::HardLink(target) = node.kind {
+            let target = nodes[..index].get(target as usize);
+            if target.is_none_or(|target| matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))) {
+                return wrong("a hard link leads to a node before it that is neither a folder nor a hard link");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The node whose contents and attributes `node` shows: itself, or what it is a hard link to.
+pub(in crate::fs) fn resolve(tree: &Tree, node: u32) -> (u32, &SourceNode) {
+    let source = &tree.nodes[node as usize];
+    match source.kind {
+        SourceKind::HardLink(target) => (target, &tree.nodes[target as usize]),
+        _ => (node, source),
+    }
+}
+
+/// The node whose body (forks and attributes) stands under the number of `node`; `None` for a name of a hard-linked file
+/// that has its body elsewhere.
+pub(in crate::fs) fn body(tree: &Tree, node: u32) -> Option<&SourceNode> {
+    let (owner, source) = resolve(tree, node);
+    (owner == node || !matches!(source.kind, SourceKind::File(_))).then_some(source)
+}
+
+/// The further names of each file that has several. Like macOS, this knows hard links of files proper only; a further
+/// name of a symbolic link or a device becomes one more of its kind.
+pub(in crate::fs) fn links(tree: &Tree, layer: &'static str) -> Result<BTreeMap<u32, Vec<u32>>> {
+    let mut links = BTreeMap::<u32, Vec<u32>>::new();
+    for (node, source) in (0..).zip(&tree.nodes) {
+        if let SourceKind::HardLink(target) = source.kind
+            && is_file(tree, target)
+        {
+            let others = links.entry(target).or_default();
+            others.push(node);
+            if others.len() >= MAX_LINKS {
+                let message = format!("more than {MAX_LINKS} hard links");
+                return Err(Error::new(Kind::Limit, layer, message).named(path(tree, target)));
+            }
+        }
+    }
+    Ok(links)
+}
+
+fn is_file(tree: &Tree, node: u32) -> bool {
+    matches!(tree.nodes[node as usize].kind, SourceKind::File(_))
+}
+
+/// The nodes but the root in the order of their parents, and where each parent's begin.
+pub(in crate::fs) fn by_parent(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
+    let mut first = vec![0; tree.nodes.len() + 1];
+    for node in &tree.nodes[1..] {
+        first[node.parent as usize + 1] += 1;
+    }
+    for folder in 0..tree.nodes.len() {
+        first[folder + 1] += first[folder];
+    }
+    let mut next = first.clone();
+    let mut children = vec![0; tree.nodes.len() - 1];
+    for (index, node) in (1..).zip(&tree.nodes[1..]) {
+        let place = &mut next[node.parent as usize];
+        children[*place as usize] = index;
+        *place += 1;
+    }
+    (children, first)
+}
+
+/// The path of a node within the tree, for people.
+pub(in crate::fs) fn path(tree: &Tree, mut node: u32) -> String {
+    let mut names = Vec::new();
+    while node != 0 {
+        let source = &tree.nodes[node as usize];
+        names.push(&*source.name);
+        node = source.parent;
+    }
+    names.reverse();
+    format!("/{}", names.join("/"))
+}
