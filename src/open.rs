@@ -43,7 +43,7 @@ pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use examine::{Examination, Judged, Verdict, examine};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
-pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED};
+pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED, volume_key};
 pub(crate) use volume::find as find_volumes;
 pub use volume::{Volume, VolumeFormat};
 
@@ -70,7 +70,7 @@ pub struct OpenOptions<'a> {
     pub access: Access,
     /// Take it for this format, whatever it looks like; where it is encrypted, what is inside. `None`: find out.
     pub image_format: Option<Format>,
-    /// Whom to ask for a passphrase or private key if the image is encrypted. `None`: such an image stays locked.
+    /// Whom to ask for a passphrase or private key if the image is encrypted, or a volume in it. `None`: it stays locked.
     pub keys: Option<&'a dyn Keys>,
     /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is opened read-only then, whatever
     /// `access` says: what is written goes to the last of them, which is made if it is missing.

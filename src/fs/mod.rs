@@ -4,6 +4,7 @@ mod build;
 mod change;
 mod free;
 pub mod hfsplus;
+mod locked;
 pub mod source;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::{Error, Kind, Result};
 
 pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
+pub use locked::{LockedVolume, VolumeKey};
 
 /// The read side of a volume, shared by any number of threads.
 ///

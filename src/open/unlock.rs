@@ -7,27 +7,46 @@ use std::sync::Arc;
 use super::{Layer, OpenOptions};
 use crate::crypt::{Description, Device, Key, KeyMaterial, Locked, Secret};
 use crate::device::{Access, BlockDevice};
+use crate::fs::{LockedVolume, VolumeKey};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption";
+/// The layer of the error about a volume within an image that stays locked.
+pub const VOLUME_LAYER: &str = "volume encryption";
 
 /// The message of the error about an image whose passphrase nobody has given.
 pub const PASSPHRASE_NEEDED: &str = "the image is encrypted: a passphrase is needed";
 /// The same of an image that only a private key opens.
 pub const PRIVATE_KEY_NEEDED: &str = "the image is encrypted: a private key is needed";
+/// The same of an encrypted volume within an image, which is named in front.
+pub const VOLUME_PASSPHRASE_NEEDED: &str = "the volume is encrypted: a passphrase is needed";
 
-/// Whoever knows what opens images: an option, a keychain, a person. The library never asks by itself.
+/// Whoever knows what opens images and the encrypted volumes in them: an option, a keychain, a person. The library never asks
+/// by itself.
 pub trait Keys: fmt::Debug {
     /// The passphrase or private key of the image that is encrypted like this; `None` if it is not known. Asked only of
     /// images that are encrypted, once each time one is opened.
     fn key(&self, image: &Description) -> Result<Option<Key>>;
+
+    /// The same of an encrypted volume within an image, once the image itself is open.
+    fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>>;
 }
 
-/// The same passphrase for every image.
+/// The same passphrase for every image, and every volume in it.
 impl Keys for Secret {
     fn key(&self, _image: &Description) -> Result<Option<Key>> {
         Ok(Some(Key::Passphrase(self.clone())))
     }
+
+    fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
+        Ok(Some(VolumeKey::Passphrase(self.clone())))
+    }
+}
+
+/// What opens an encrypted volume. [`Kind::WrongKey`] with [`VOLUME_PASSPHRASE_NEEDED`] where nobody knows it.
+pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<VolumeKey> {
+    let known = keys.map(|keys| keys.volume_key(volume)).transpose()?.flatten();
+    known.ok_or_else(|| Error::new(Kind::WrongKey, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED).named(&volume.name))
 }
 
 /// The plain bytes of `file`: its own, or what its encryption hides.
@@ -65,5 +84,19 @@ fn needed(description: &Description) -> Error {
         (true, _) => Error::new(Kind::WrongKey, LAYER, PASSPHRASE_NEEDED),
         (false, true) => Error::new(Kind::WrongKey, LAYER, PRIVATE_KEY_NEEDED),
         (false, false) => Error::new(Kind::Corrupt, LAYER, "the image's keys were erased: nothing opens it any more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_whose_passphrase_nobody_knows_says_so() {
+        let volume = LockedVolume { name: "Secret".into(), ..LockedVolume::default() };
+        let error = volume_key(&volume, None).unwrap_err();
+        assert_eq!((error.kind(), error.message()), (Kind::WrongKey, VOLUME_PASSPHRASE_NEEDED));
+        assert!(error.to_string().contains("Secret"), "{error}");
+        assert!(volume_key(&volume, Some(&Secret::new(b"known".to_vec()))).is_ok());
     }
 }

@@ -105,7 +105,19 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The options of `info` that are followed by a value.
-const WITH_VALUE: [&str; 7] = ["--color", "--image-format", "--shadow", "--passfile", "--passfd", "--passenv", "--private-key"];
+const WITH_VALUE: [&str; 11] = [
+    "--color",
+    "--image-format",
+    "--shadow",
+    "--passfile",
+    "--passfd",
+    "--passenv",
+    "--private-key",
+    "--volume-passfile",
+    "--volume-passfd",
+    "--volume-passenv",
+    "--recovery-key-file",
+];
 
 fn is_option(word: &OsStr) -> bool {
     word.as_encoded_bytes().starts_with(b"-")

@@ -15,7 +15,7 @@ use clap::{Args, ValueHint};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::layers;
 use crate::output::Output;
-use crate::passphrase::{self, Passphrase, Unlocking};
+use crate::passphrase::{self, Unlocking};
 
 /// How to open an image, for every verb that does.
 #[derive(Debug, Clone, Args)]
@@ -46,9 +46,9 @@ impl Opening {
         open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
     }
 
-    /// Where the image's passphrase comes from.
-    pub(crate) fn passphrase(&self) -> &Passphrase {
-        &self.unlocking.passphrase
+    /// How many passphrases come from standard input before that of what the verb makes.
+    pub(crate) fn on_stdin(&self) -> usize {
+        self.unlocking.on_stdin()
     }
 
     /// The same with these layers over the image.
@@ -81,6 +81,7 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         Kind::Conflict if error.layer() == "stack" => {
             "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
         }
+        Kind::WrongKey if error.layer() == open::VOLUME_LAYER => passphrase::VOLUME_HINT,
         Kind::WrongKey => passphrase::HINT,
         Kind::ReadOnly => {
             "`--shadow FILE` keeps the changes in a file of their own, `bandsaw convert` makes a copy that can be changed"

@@ -140,7 +140,7 @@ impl Convert {
                 };
             }
         };
-        let passphrase = self.wish.new.choose(self.opening.passphrase()).map_err(target::advise_passphrase)?;
+        let passphrase = self.wish.new.choose(self.opening.on_stdin()).map_err(target::advise_passphrase)?;
         self.wish.encrypting.with(cipher, passphrase).map(Some)
     }
 

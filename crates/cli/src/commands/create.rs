@@ -139,7 +139,7 @@ impl Create {
             let message = "exists already, and overwriting it was not asked for";
             return Err(target::advise(Error::new(Kind::Conflict, "create", message).in_file(&self.image), &self.container));
         }
-        let passphrase = self.passphrase.choose().map_err(target::advise_passphrase)?;
+        let passphrase = self.passphrase.choose(0).map_err(target::advise_passphrase)?;
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::facts::WayFacts;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::passphrase::{self, Iterations, NewPassphrase, Unlocking};
+use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase};
 use crate::source;
 
 /// Change the passphrase of an encrypted image, or add, remove and list what opens it
@@ -61,7 +61,7 @@ struct Change {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: Option<u32>,
     #[command(flatten)]
-    unlocking: Unlocking,
+    unlocking: ImageUnlocking,
     #[command(flatten)]
     new: NewPassphrase,
     #[command(flatten)]
@@ -77,7 +77,7 @@ struct Add {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations"])]
     certificate: Option<PathBuf>,
     #[command(flatten)]
-    unlocking: Unlocking,
+    unlocking: ImageUnlocking,
     #[command(flatten)]
     new: NewPassphrase,
     #[command(flatten)]
@@ -93,7 +93,7 @@ struct Remove {
     #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: u32,
     #[command(flatten)]
-    unlocking: Unlocking,
+    unlocking: ImageUnlocking,
 }
 
 #[derive(Debug, Args)]
@@ -208,12 +208,12 @@ fn header(image: &str, access: Access) -> Outcome<KeyFile> {
     })
 }
 
-fn unlock(image: &str, unlocking: &Unlocking) -> Outcome<KeyRing> {
+fn unlock(image: &str, unlocking: &ImageUnlocking) -> Outcome<KeyRing> {
     header(image, Access::ReadWrite)?.unlock(unlocking).map_err(|error| source::advise(error, image))
 }
 
-fn new_passphrase(new: &NewPassphrase, unlocking: &Unlocking, iterations: Iterations) -> Outcome<NewWay> {
-    let passphrase = new.choose(&unlocking.passphrase);
+fn new_passphrase(new: &NewPassphrase, unlocking: &ImageUnlocking, iterations: Iterations) -> Outcome<NewWay> {
+    let passphrase = new.choose(unlocking.on_stdin());
     let passphrase = passphrase.advise(Kind::WrongKey, || {
         "it is read by --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
     })?;

@@ -1,313 +1,183 @@
 //! Where passphrases come from. Never from the arguments, which every user can see.
 //!
-//! A command may need two: of the image that it opens, and for what it makes. The options of the second carry the prefix
-//! `--new-`. Over one standard input they come in this order, each ended by a NUL.
+//! A command may need several: of the image that it opens, of an encrypted volume in it, and for what it makes. The options of
+//! the second carry the prefix `--volume-`, those of the third `--new-`. Over one standard input they come in this order, each
+//! ended by a NUL.
 
+mod keys;
+mod source;
 mod stdin;
 
 use std::cell::OnceCell;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, IsTerminal, Read};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::PathBuf;
 
-use bandsaw::crypt::{Certificate, Description, Key, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey, Secret, calibrate};
-use bandsaw::open::Keys;
-use bandsaw::{Error, Kind, Result, platform};
-use clap::{Args, ValueHint};
+use bandsaw::crypt::Secret;
+use bandsaw::{Error, Kind, Result};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, ValueHint, value_parser};
+
+pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, certificate};
+use source::Source;
 
 /// What to do about a key that is missing or wrong.
 pub(crate) const HINT: &str =
     "a passphrase is read by --passfile FILE, --passfd N, --passenv NAME or --stdinpass, a private key by --private-key FILE";
 
-/// Longer ones are a mistake: the wrong file was named.
-const LONGEST: usize = 64 << 10;
+/// The same of an encrypted volume in an image.
+pub(crate) const VOLUME_HINT: &str = "the passphrase of a volume is read by --volume-passfile FILE, --volume-passfd N, \
+                                      --volume-passenv NAME or --volume-stdinpass, a recovery key by --recovery-key-file FILE";
 
-/// The options that say where one passphrase comes from, with a prefix that says which.
-macro_rules! passphrase_options {
-    ($(#[$about:meta])* $name:ident, $group:literal, $prefix:literal, $what:literal, $heading:literal, $order:literal) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Default, Args)]
-        #[group(id = $group, multiple = false)]
-        pub(crate) struct $name {
-            #[arg(
-                id = concat!($prefix, "stdinpass"),
-                long = concat!($prefix, "stdinpass"),
-                help = concat!("Read ", $what, " from standard input, up to a NUL or the end; a newline is part of it"),
-                help_heading = $heading,
-                display_order = $order
-            )]
-            stdinpass: bool,
-            #[arg(
-                id = concat!($prefix, "passfile"),
-                long = concat!($prefix, "passfile"),
-                value_name = "FILE",
-                help = concat!("Read ", $what, " from a file, without the newline at its end if it has one"),
-                help_heading = $heading,
-                display_order = $order + 1
-            )]
-            passfile: Option<PathBuf>,
-            #[arg(
-                id = concat!($prefix, "passfd"),
-                long = concat!($prefix, "passfd"),
-                value_name = "N",
-                help = concat!("Read ", $what, " from an open file descriptor, as from a file"),
-                help_heading = $heading,
-                display_order = $order + 2
-            )]
-            passfd: Option<u32>,
-            #[arg(
-                id = concat!($prefix, "passenv"),
-                long = concat!($prefix, "passenv"),
-                value_name = "NAME",
-                help = concat!("Take ", $what, " from an environment variable"),
-                help_heading = $heading,
-                display_order = $order + 3
-            )]
-            passenv: Option<OsString>,
-            /// What was read or typed.
-            #[arg(skip)]
-            known: OnceCell<Option<Secret>>,
+/// What a passphrase is for, and so which options say where it comes from.
+pub(crate) trait Role: fmt::Debug + Clone + Default {
+    /// The name of the options together, for those that exclude them all.
+    const GROUP: &'static str;
+    /// From standard input, a file, a file descriptor, an environment variable.
+    const OPTIONS: [&'static str; 4];
+    /// What is read, as the help of the options calls it.
+    const WHAT: &'static str;
+    /// The heading in the help, and the place of the first option below it.
+    const HEADING: &'static str;
+    const ORDER: usize;
+}
+
+/// The passphrase of an encrypted image, for every verb that opens one. Without an option the terminal is asked.
+pub(crate) type Passphrase = PassphraseOf<TheImage>;
+/// The passphrase of an encrypted volume in an image. Without an option the terminal is asked.
+pub(crate) type VolumePassphrase = PassphraseOf<TheVolume>;
+/// The passphrase of what a verb makes, beside that of the image it opens. Without an option the terminal is asked, twice.
+pub(crate) type NewPassphrase = PassphraseOf<TheNew>;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TheImage;
+
+impl Role for TheImage {
+    const GROUP: &'static str = "passphrase";
+    const OPTIONS: [&'static str; 4] = ["--stdinpass", "--passfile", "--passfd", "--passenv"];
+    const WHAT: &'static str = "the passphrase of an encrypted image";
+    const HEADING: &'static str = "Encrypted images";
+    const ORDER: usize = 800;
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TheVolume;
+
+impl Role for TheVolume {
+    const GROUP: &'static str = "volume-passphrase";
+    const OPTIONS: [&'static str; 4] = ["--volume-stdinpass", "--volume-passfile", "--volume-passfd", "--volume-passenv"];
+    const WHAT: &'static str = "the passphrase of an encrypted volume";
+    const HEADING: &'static str = "Encrypted volumes";
+    const ORDER: usize = 820;
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TheNew;
+
+impl Role for TheNew {
+    const GROUP: &'static str = "new-passphrase";
+    const OPTIONS: [&'static str; 4] = ["--new-stdinpass", "--new-passfile", "--new-passfd", "--new-passenv"];
+    const WHAT: &'static str = "the new passphrase";
+    const HEADING: &'static str = "New passphrase";
+    const ORDER: usize = 850;
+}
+
+/// One passphrase: where it comes from and, once it was read or typed, what it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PassphraseOf<R: Role> {
+    source: Source,
+    known: OnceCell<Option<Secret>>,
+    role: PhantomData<R>,
+}
+
+impl<R: Role> PassphraseOf<R> {
+    /// The option that was given, if one was.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        self.source.option()
+    }
+
+    /// How many passphrases it is on standard input: one or none.
+    pub(crate) fn on_stdin(&self) -> usize {
+        usize::from(matches!(self.source, Source::Stdin(_)))
+    }
+
+    /// The passphrase that opens something; `None` if nobody knows it. `before` are on standard input before it.
+    fn read(&self, before: usize, question: &str) -> Result<Option<Secret>> {
+        self.once(|| self.source.read(before, question))
+    }
+
+    /// The passphrase that a verb gives to what it makes: asked for twice on a terminal, and never empty. `before` are on
+    /// standard input before it, those of what the verb opens.
+    pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
+        self.once(|| self.source.choose(before))?.ok_or_else(|| Error::new(Kind::WrongKey, "new passphrase", "is needed"))
+    }
+
+    /// What `read` gives, asked for no more than once.
+    fn once(&self, read: impl FnOnce() -> Result<Option<Secret>>) -> Result<Option<Secret>> {
+        if let Some(known) = self.known.get() {
+            return Ok(known.clone());
         }
-
-        impl $name {
-            /// The option that was given, if one was.
-            pub(crate) fn given(&self) -> Option<&'static str> {
-                match self.source() {
-                    Source::Stdin(option)
-                    | Source::File(option, _)
-                    | Source::Descriptor(option, _)
-                    | Source::Variable(option, _) => Some(option),
-                    Source::Terminal => None,
-                }
-            }
-
-            fn source(&self) -> Source<'_> {
-                if self.stdinpass {
-                    return Source::Stdin(concat!("--", $prefix, "stdinpass"));
-                }
-                if let Some(path) = &self.passfile {
-                    return Source::File(concat!("--", $prefix, "passfile"), path);
-                }
-                if let Some(number) = self.passfd {
-                    return Source::Descriptor(concat!("--", $prefix, "passfd"), number);
-                }
-                match &self.passenv {
-                    Some(name) => Source::Variable(concat!("--", $prefix, "passenv"), name),
-                    None => Source::Terminal,
-                }
-            }
-        }
-    };
-}
-
-passphrase_options! {
-    /// The passphrase of an encrypted image, for every verb that opens one. Without an option the terminal is asked.
-    Passphrase, "passphrase", "", "the passphrase of an encrypted image", "Encrypted images", 800
-}
-
-passphrase_options! {
-    /// The passphrase of what a verb makes, beside that of the image it opens. Without an option the terminal is asked, twice.
-    NewPassphrase, "new-passphrase", "new-", "the new passphrase", "New passphrase", 850
-}
-
-impl Passphrase {
-    /// The passphrase that this verb gives to an image, where it opens no other: asked for twice on a terminal, and
-    /// never empty.
-    #[allow(dead_code, reason = "creating encrypted images comes next")]
-    pub(crate) fn choose(&self) -> Result<Secret> {
-        once(&self.known, || choose(&self.source(), 0))?.ok_or_else(missing)
+        let secret = read()?;
+        Ok(self.known.get_or_init(|| secret).clone())
     }
 }
 
-impl NewPassphrase {
-    /// The passphrase that this verb gives to an image, never empty; that of the image it opens comes first where both
-    /// come from standard input.
-    pub(crate) fn choose(&self, of_image: &Passphrase) -> Result<Secret> {
-        once(&self.known, || choose(&self.source(), usize::from(of_image.stdinpass)))?.ok_or_else(missing)
+impl<R: Role> Args for PassphraseOf<R> {
+    fn group_id() -> Option<Id> {
+        Some(Id::from(R::GROUP))
+    }
+
+    fn augment_args(command: Command) -> Command {
+        let [stdin, file, descriptor, variable] = R::OPTIONS;
+        let args = [
+            (
+                Arg::new(stdin).action(ArgAction::SetTrue),
+                "Read",
+                "from standard input, up to a NUL or the end; a newline is part of it",
+            ),
+            (
+                Arg::new(file).value_name("FILE").value_parser(value_parser!(PathBuf)).value_hint(ValueHint::FilePath),
+                "Read",
+                "from a file, without the newline at its end if it has one",
+            ),
+            (
+                Arg::new(descriptor).value_name("N").value_parser(value_parser!(u32)),
+                "Read",
+                "from an open file descriptor, as from a file",
+            ),
+            (Arg::new(variable).value_name("NAME").value_parser(value_parser!(OsString)), "Take", "from an environment variable"),
+        ];
+        let command = command.group(ArgGroup::new(R::GROUP).args(R::OPTIONS));
+        args.into_iter().zip(R::OPTIONS).enumerate().fold(command, |command, (n, ((arg, verb, whence), option))| {
+            let help = format!("{verb} {} {whence}", R::WHAT);
+            command.arg(arg.long(&option[2..]).help(help).help_heading(R::HEADING).display_order(R::ORDER + n))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
     }
 }
 
-/// What opens an encrypted image, for every verb that opens one.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Unlocking {
-    #[command(flatten)]
-    pub(crate) passphrase: Passphrase,
-    /// Open an encrypted image with the private key of a certificate: a PEM file, PKCS#8 or PKCS#1
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        conflicts_with = "passphrase",
-        help_heading = "Encrypted images",
-        display_order = 804
-    )]
-    private_key: Option<PathBuf>,
-}
-
-impl Keys for Unlocking {
-    /// One passphrase or private key for everything that a command opens.
-    fn key(&self, image: &Description) -> Result<Option<Key>> {
-        if let Some(path) = &self.private_key {
-            return private_key(path).map_err(|error| error.in_file(path)).map(|key| Some(Key::Private(key)));
-        }
-        if !image.has_passphrase() {
-            return Ok(None);
-        }
-        let passphrase = &self.passphrase;
-        Ok(once(&passphrase.known, || passphrase.source().read(0, "passphrase: "))?.map(Key::Passphrase))
-    }
-}
-
-fn private_key(path: &Path) -> Result<PrivateKey> {
-    platform::forbid_core_dumps();
-    let pem = File::open(path).and_then(all).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--private-key", format!("is longer than {LONGEST} bytes")),
-        _ => Error::io("--private-key", "the private key cannot be read", error),
-    })?;
-    PrivateKey::parse(&pem)
-}
-
-/// How long a new passphrase takes to try.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct Iterations {
-    /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a quarter of a second here
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(i64::from(LEAST_ITERATIONS)..=i64::from(MOST_ITERATIONS)),
-        help_heading = "New passphrase",
-        display_order = 890
-    )]
-    iterations: Option<u32>,
-}
-
-impl Iterations {
-    pub(crate) fn is_given(self) -> bool {
-        self.iterations.is_some()
+impl<R: Role> FromArgMatches for PassphraseOf<R> {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let [stdin, file, descriptor, variable] = R::OPTIONS;
+        let source = if matches.get_flag(stdin) {
+            Source::Stdin(stdin)
+        } else if let Some(path) = matches.get_one::<PathBuf>(file) {
+            Source::File(file, path.clone())
+        } else if let Some(&number) = matches.get_one::<u32>(descriptor) {
+            Source::Descriptor(descriptor, number)
+        } else if let Some(name) = matches.get_one::<OsString>(variable) {
+            Source::Variable(variable, name.clone())
+        } else {
+            Source::Terminal
+        };
+        Ok(Self { source, known: OnceCell::new(), role: PhantomData })
     }
 
-    pub(crate) fn count(self) -> u32 {
-        self.iterations.unwrap_or_else(calibrate)
-    }
-}
-
-/// A certificate whose private key is to open an image.
-pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
-    let bytes = File::open(path).and_then(all).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--certificate", format!("is longer than {LONGEST} bytes")),
-        _ => Error::io("--certificate", "the certificate cannot be read", error),
-    });
-    bytes.and_then(|bytes| Certificate::parse(&bytes)).map_err(|error| error.in_file(path))
-}
-
-/// Where one passphrase comes from, with the option that says so.
-enum Source<'a> {
-    Stdin(&'static str),
-    File(&'static str, &'a Path),
-    Descriptor(&'static str, u32),
-    Variable(&'static str, &'a OsStr),
-    Terminal,
-}
-
-impl Source<'_> {
-    /// The passphrase; `None` if nobody knows it. `number` counts those on standard input before it.
-    fn read(&self, number: usize, question: &str) -> Result<Option<Secret>> {
-        platform::forbid_core_dumps();
-        match *self {
-            Self::Stdin(option) => {
-                let piece = stdin::piece(number).map_err(|error| failed(option, error))?;
-                let ended = "standard input ends before it; passphrases stand there in the order image, new, each ended by a NUL";
-                piece.ok_or_else(|| Error::new(Kind::Invalid, option, ended)).map(Some)
-            }
-            Self::File(option, path) => {
-                let secret = File::open(path).and_then(without_newline);
-                secret.map(Some).map_err(|error| failed(option, error).in_file(path))
-            }
-            Self::Descriptor(option, number) => {
-                let secret = File::open(format!("/dev/fd/{number}")).and_then(without_newline);
-                secret.map(Some).map_err(|error| failed(option, error))
-            }
-            Self::Variable(option, name) => {
-                let value = std::env::var_os(name).ok_or_else(|| {
-                    Error::new(Kind::Invalid, option, "no such environment variable").named(name.to_string_lossy())
-                })?;
-                Ok(Some(Secret::new(value.into_vec())))
-            }
-            // Nothing typed means that it is not known.
-            Self::Terminal if io::stdin().is_terminal() => Ok(Some(ask(question)?).filter(|typed| !typed.is_empty())),
-            Self::Terminal => Ok(None),
-        }
-    }
-}
-
-fn ask(question: &str) -> Result<Secret> {
-    let typed = rpassword::prompt_password(question).map_err(|error| failed("terminal", error))?;
-    Ok(Secret::new(typed.into_bytes()))
-}
-
-/// A passphrase for an image, which must not be empty, nor mistyped: what is typed is asked for again.
-fn choose(source: &Source<'_>, number: usize) -> Result<Option<Secret>> {
-    let chosen = source.read(number, "new passphrase: ")?;
-    if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {
-        return Err(Error::new(Kind::Invalid, "new passphrase", "is empty"));
-    }
-    if let (Source::Terminal, Some(chosen)) = (source, &chosen)
-        && *ask("new passphrase again: ")? != **chosen
-    {
-        return Err(Error::new(Kind::Invalid, "new passphrase", "was typed differently the second time"));
-    }
-    Ok(chosen)
-}
-
-fn missing() -> Error {
-    Error::new(Kind::WrongKey, "new passphrase", "is needed")
-}
-
-/// What `read` gives, asked for no more than once.
-fn once(known: &OnceCell<Option<Secret>>, read: impl FnOnce() -> Result<Option<Secret>>) -> Result<Option<Secret>> {
-    if let Some(known) = known.get() {
-        return Ok(known.clone());
-    }
-    let secret = read()?;
-    Ok(known.get_or_init(|| secret).clone())
-}
-
-fn failed(option: &'static str, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, option, format!("is longer than {LONGEST} bytes")),
-        _ => Error::io(option, "the passphrase cannot be read", error),
-    }
-}
-
-/// Everything but one newline at the end, which editors and `echo` leave there.
-fn without_newline(from: impl Read) -> io::Result<Secret> {
-    let secret = all(from)?;
-    Ok(match secret.strip_suffix(b"\n") {
-        Some(line) => Secret::new(line.to_vec()),
-        None => secret,
-    })
-}
-
-/// All of a file that holds a secret.
-fn all(from: impl Read) -> io::Result<Secret> {
-    // As long as it may become: growing would leave copies behind that nobody wipes.
-    let mut bytes = Vec::with_capacity(LONGEST + 1);
-    let read = from.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
-    let secret = Secret::new(bytes);
-    if secret.len() > LONGEST { Err(io::ErrorKind::FileTooLarge.into()) } else { read.map(|_| secret) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_newline_is_no_part_of_a_file_s_passphrase() {
-        assert_eq!(&*without_newline(&b"a\n\n"[..]).unwrap(), b"a\n");
-        assert_eq!(&*without_newline(&b" a\0b "[..]).unwrap(), b" a\0b ");
-        assert_eq!(without_newline(&[b'x'; LONGEST][..]).unwrap().len(), LONGEST);
-        assert!(without_newline(&[b'x'; LONGEST + 1][..]).is_err());
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bandsaw::crypt::Secret;
 
-use super::LONGEST;
+use super::source::LONGEST;
 
 /// What was read so far: standard input can be read only once, and whoever asks for the second passphrase may come first.
 static INPUT: Mutex<Pieces> = Mutex::new(Pieces { read: Vec::new(), ended: false });
@@ -80,6 +80,7 @@ mod tests {
         assert_eq!(pieces(b"", &[0, 1]), [some(b""), None]);
         assert_eq!(pieces(b"\0", &[0, 1]), [some(b""), None]);
         assert_eq!(pieces(b"old\0new\0", &[1, 0, 2]), [some(b"new"), some(b"old"), None]);
+        assert_eq!(pieces(b"image\0volume\0new\0", &[2, 0, 1]), [some(b"new"), some(b"image"), some(b"volume")]);
         assert_eq!(pieces(b"old\0new", &[0, 1]), [some(b"old"), some(b"new")]);
         assert_eq!(pieces(b"old\0\0new", &[0, 1, 2]), [some(b"old"), some(b""), some(b"new")]);
     }

@@ -1,0 +1,195 @@
+//! What opens encrypted images and volumes, and how what a verb makes is opened later.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bandsaw::crypt::{Certificate, Description, Key, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey, calibrate};
+use bandsaw::fs::{LockedVolume, VolumeKey};
+use bandsaw::open::Keys;
+use bandsaw::{Error, Kind, Result, platform};
+use clap::{Args, ValueHint};
+
+use super::source::{LONGEST, all, line_of};
+use super::{Passphrase, VolumePassphrase};
+
+/// What opens an encrypted image and the encrypted volumes in it, for every verb that opens one.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Unlocking {
+    #[command(flatten)]
+    image: ImageUnlocking,
+    #[command(flatten)]
+    volume: VolumeUnlocking,
+}
+
+impl Unlocking {
+    /// How many passphrases come from standard input before that of what the verb makes.
+    pub(crate) fn on_stdin(&self) -> usize {
+        self.image.on_stdin() + self.volume.passphrase.on_stdin()
+    }
+}
+
+impl Keys for Unlocking {
+    fn key(&self, image: &Description) -> Result<Option<Key>> {
+        self.image.key(image)
+    }
+
+    /// One passphrase or recovery key for every volume.
+    fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {
+        const OPTION: &str = "--recovery-key-file";
+        if let Some(path) = &self.volume.recovery_key_file {
+            platform::forbid_core_dumps();
+            return line_of(OPTION, path).map(|key| Some(VolumeKey::Recovery(key)));
+        }
+        let hint = volume.hint.as_deref().map(|hint| format!(" (hint: {})", hint.escape_debug())).unwrap_or_default();
+        let question = format!("passphrase of the volume {}{hint}: ", volume.name.escape_debug());
+        Ok(self.volume.passphrase.read(self.image.on_stdin(), &question)?.map(VolumeKey::Passphrase))
+    }
+}
+
+/// What opens an encrypted image, for verbs that go no further than its header.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImageUnlocking {
+    #[command(flatten)]
+    passphrase: Passphrase,
+    /// Open an encrypted image with the private key of a certificate: a PEM file, PKCS#8 or PKCS#1
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "passphrase",
+        help_heading = "Encrypted images",
+        display_order = 804
+    )]
+    private_key: Option<PathBuf>,
+}
+
+impl ImageUnlocking {
+    /// How many passphrases come from standard input before that of what the verb makes.
+    pub(crate) fn on_stdin(&self) -> usize {
+        self.passphrase.on_stdin()
+    }
+}
+
+impl Keys for ImageUnlocking {
+    /// One passphrase or private key for everything that a command opens.
+    fn key(&self, image: &Description) -> Result<Option<Key>> {
+        if let Some(path) = &self.private_key {
+            return private_key(path).map_err(|error| error.in_file(path)).map(|key| Some(Key::Private(key)));
+        }
+        if !image.has_passphrase() {
+            return Ok(None);
+        }
+        Ok(self.passphrase.read(0, "passphrase: ")?.map(Key::Passphrase))
+    }
+
+    fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
+        Ok(None)
+    }
+}
+
+/// What opens the encrypted volumes in an image.
+#[derive(Debug, Clone, Args)]
+struct VolumeUnlocking {
+    #[command(flatten)]
+    passphrase: VolumePassphrase,
+    /// Open an encrypted volume with the recovery key in this file, written as macOS shows it
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "volume-passphrase",
+        help_heading = "Encrypted volumes",
+        display_order = 824
+    )]
+    recovery_key_file: Option<PathBuf>,
+}
+
+fn private_key(path: &Path) -> Result<PrivateKey> {
+    platform::forbid_core_dumps();
+    let pem = File::open(path).and_then(all).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--private-key", format!("is longer than {LONGEST} bytes")),
+        _ => Error::io("--private-key", "the private key cannot be read", error),
+    })?;
+    PrivateKey::parse(&pem)
+}
+
+/// A certificate whose private key is to open an image.
+pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
+    let bytes = File::open(path).and_then(all).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, "--certificate", format!("is longer than {LONGEST} bytes")),
+        _ => Error::io("--certificate", "the certificate cannot be read", error),
+    });
+    bytes.and_then(|bytes| Certificate::parse(&bytes)).map_err(|error| error.in_file(path))
+}
+
+/// How long a new passphrase takes to try.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Iterations {
+    /// Iterations of the new passphrase's derivation, at least 150000; without it as many as take a quarter of a second here
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(i64::from(LEAST_ITERATIONS)..=i64::from(MOST_ITERATIONS)),
+        help_heading = "New passphrase",
+        display_order = 890
+    )]
+    iterations: Option<u32>,
+}
+
+impl Iterations {
+    pub(crate) fn is_given(self) -> bool {
+        self.iterations.is_some()
+    }
+
+    pub(crate) fn count(self) -> u32 {
+        self.iterations.unwrap_or_else(calibrate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        unlocking: Unlocking,
+    }
+
+    fn parse(args: &[&str]) -> std::result::Result<Unlocking, clap::Error> {
+        Line::try_parse_from(["line"].iter().chain(args)).map(|line| line.unlocking)
+    }
+
+    fn volume_key(args: &[&str]) -> Option<VolumeKey> {
+        parse(args).unwrap().volume_key(&LockedVolume { name: "Secret".into(), ..LockedVolume::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_volume_has_a_passphrase_of_its_own() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "ABCD-EFGH\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let of_both = ["--passfile", "/missing", "--volume-passfile", path];
+        assert!(matches!(volume_key(&of_both), Some(VolumeKey::Passphrase(key)) if *key == *b"ABCD-EFGH"));
+        assert!(matches!(volume_key(&["--recovery-key-file", path]), Some(VolumeKey::Recovery(key)) if *key == *b"ABCD-EFGH"));
+        assert!(matches!(volume_key(&["--volume-passenv", "PATH"]), Some(VolumeKey::Passphrase(_))));
+    }
+
+    #[test]
+    fn options_of_one_passphrase_exclude_each_other() {
+        assert!(parse(&["--passfile", "a", "--volume-passfile", "b"]).is_ok());
+        assert!(parse(&["--volume-stdinpass", "--volume-passfile", "b"]).is_err());
+        assert!(parse(&["--recovery-key-file", "a", "--volume-passfile", "b"]).is_err());
+        assert!(parse(&["--private-key", "a", "--passenv", "b"]).is_err());
+    }
+
+    #[test]
+    fn passphrases_on_standard_input_are_counted() {
+        assert_eq!(parse(&["--stdinpass", "--volume-stdinpass"]).unwrap().on_stdin(), 2);
+        assert_eq!(parse(&["--passfile", "a", "--volume-stdinpass"]).unwrap().on_stdin(), 1);
+        assert_eq!(parse(&[]).unwrap().on_stdin(), 0);
+    }
+}

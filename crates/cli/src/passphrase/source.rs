@@ -1,0 +1,125 @@
+//! Reading one passphrase from wherever it was said to be.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use bandsaw::crypt::Secret;
+use bandsaw::{Error, Kind, Result, platform};
+
+use super::stdin;
+
+/// Longer ones are a mistake: the wrong file was named.
+pub(super) const LONGEST: usize = 64 << 10;
+
+/// Where one passphrase comes from, with the option that says so.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Source {
+    Stdin(&'static str),
+    File(&'static str, PathBuf),
+    Descriptor(&'static str, u32),
+    Variable(&'static str, OsString),
+    #[default]
+    Terminal,
+}
+
+impl Source {
+    /// The option that was given, if one was.
+    pub(super) fn option(&self) -> Option<&'static str> {
+        match self {
+            Self::Stdin(option) | Self::File(option, _) | Self::Descriptor(option, _) | Self::Variable(option, _) => Some(option),
+            Self::Terminal => None,
+        }
+    }
+
+    /// The passphrase; `None` if nobody knows it. `before` are on standard input before it.
+    pub(super) fn read(&self, before: usize, question: &str) -> Result<Option<Secret>> {
+        platform::forbid_core_dumps();
+        match self {
+            Self::Stdin(option) => {
+                let piece = stdin::piece(before).map_err(|error| failed(option, error))?;
+                let ended =
+                    "standard input ends before it; passphrases stand there in the order image, volume, new, each ended by a NUL";
+                piece.ok_or_else(|| Error::new(Kind::Invalid, option, ended)).map(Some)
+            }
+            Self::File(option, path) => line_of(option, path).map(Some),
+            Self::Descriptor(option, number) => {
+                let secret = File::open(format!("/dev/fd/{number}")).and_then(without_newline);
+                secret.map(Some).map_err(|error| failed(option, error))
+            }
+            Self::Variable(option, name) => {
+                let value = std::env::var_os(name).ok_or_else(|| {
+                    Error::new(Kind::Invalid, option, "no such environment variable").named(name.to_string_lossy())
+                })?;
+                Ok(Some(Secret::new(value.into_vec())))
+            }
+            // Nothing typed means that it is not known.
+            Self::Terminal if io::stdin().is_terminal() => Ok(Some(ask(question)?).filter(|typed| !typed.is_empty())),
+            Self::Terminal => Ok(None),
+        }
+    }
+
+    /// A passphrase for something new, which must not be empty, nor mistyped: what is typed is asked for again.
+    pub(super) fn choose(&self, before: usize) -> Result<Option<Secret>> {
+        let chosen = self.read(before, "new passphrase: ")?;
+        if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {
+            return Err(Error::new(Kind::Invalid, "new passphrase", "is empty"));
+        }
+        if let (Self::Terminal, Some(chosen)) = (self, &chosen)
+            && *ask("new passphrase again: ")? != **chosen
+        {
+            return Err(Error::new(Kind::Invalid, "new passphrase", "was typed differently the second time"));
+        }
+        Ok(chosen)
+    }
+}
+
+fn ask(question: &str) -> Result<Secret> {
+    let typed = rpassword::prompt_password(question).map_err(|error| failed("terminal", error))?;
+    Ok(Secret::new(typed.into_bytes()))
+}
+
+fn failed(option: &'static str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => Error::new(Kind::Invalid, option, format!("is longer than {LONGEST} bytes")),
+        _ => Error::io(option, "the passphrase cannot be read", error),
+    }
+}
+
+/// What is secret in the file that an option names, without the newline at its end.
+pub(super) fn line_of(option: &'static str, path: &Path) -> Result<Secret> {
+    File::open(path).and_then(without_newline).map_err(|error| failed(option, error).in_file(path))
+}
+
+/// Everything but one newline at the end, which editors and `echo` leave there.
+fn without_newline(from: impl Read) -> io::Result<Secret> {
+    let secret = all(from)?;
+    Ok(match secret.strip_suffix(b"\n") {
+        Some(line) => Secret::new(line.to_vec()),
+        None => secret,
+    })
+}
+
+/// All of a file that holds a secret.
+pub(super) fn all(from: impl Read) -> io::Result<Secret> {
+    // As long as it may become: growing would leave copies behind that nobody wipes.
+    let mut bytes = Vec::with_capacity(LONGEST + 1);
+    let read = from.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
+    let secret = Secret::new(bytes);
+    if secret.len() > LONGEST { Err(io::ErrorKind::FileTooLarge.into()) } else { read.map(|_| secret) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_is_no_part_of_a_file_s_passphrase() {
+        assert_eq!(&*without_newline(&b"a\n\n"[..]).unwrap(), b"a\n");
+        assert_eq!(&*without_newline(&b" a\0b "[..]).unwrap(), b" a\0b ");
+        assert_eq!(without_newline(&[b'x'; LONGEST][..]).unwrap().len(), LONGEST);
+        assert!(without_newline(&[b'x'; LONGEST + 1][..]).is_err());
+    }
+}
