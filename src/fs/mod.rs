@@ -1,11 +1,13 @@
 //! Volumes as trees of files.
 
+pub mod apfs;
 mod build;
 mod change;
 mod free;
 pub mod hfsplus;
 mod locked;
 pub mod source;
+pub(crate) mod unicode;
 
 use std::fmt;
 use std::ops::ControlFlow;

@@ -1,0 +1,35 @@
+//! Directory entries and the hash by which they stand (§8.3).
+
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{FileId, KeyRest, RecordKey, XFields, record_type};
+
+/// A directory entry; extended fields follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DirectoryEntryRaw {
+    /*00*/ pub(crate) file_id: U64,
+    /*08*/ pub(crate) added: U64, // date
+    /*10*/ pub(crate) flags: U16, // ENTRY_TYPE_MASK: the type of its mode, >> 12
+}
+const _: () = assert!(size_of::<DirectoryEntryRaw>() == 0x12);
+
+/// The type in [`DirectoryEntryRaw::flags`].
+pub(crate) const ENTRY_TYPE_MASK: u16 = 0xF;
+
+impl DirectoryEntryRaw {
+    /// The entry and its extended fields; `None` if they are cut short.
+    pub(crate) fn parse(value: &[u8]) -> Option<(&Self, XFields<'_>)> {
+        let (entry, rest) = Self::ref_from_prefix(value).ok()?;
+        Some((entry, XFields::parse(rest)?))
+    }
+}
+
+impl<'a> RecordKey<'a> {
+    /// The key of entry `name` in folder `parent`, with `hash` where the volume's folders have hashes.
+    pub(crate) fn entry(parent: FileId, name: &'a [u8], hash: Option<u32>) -> Self {
+        let rest = hash.map_or(KeyRest::Name(name), |hash| KeyRest::Hashed(hash, name));
+        Self { id: parent, kind: record_type::DIRECTORY_ENTRY, rest }
+    }
+}

@@ -1,0 +1,144 @@
+//! Inodes, data streams and what else is recorded of an object besides names and extents (§8.1, §8.6).
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{XFields, split_name};
+
+/// An inode; extended fields follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct InodeRaw {
+    /*00*/ pub(crate) parent_id: U64, // of the primary link
+    /*08*/ pub(crate) private_id: U64, // of its data stream
+    /*10*/ pub(crate) created: U64,
+    /*18*/ pub(crate) modified: U64,
+    /*20*/ pub(crate) changed: U64,
+    /*28*/ pub(crate) accessed: U64,
+    /*30*/ pub(crate) internal_flags: U64, // inode_flags
+    /*38*/ pub(crate) children_or_links: U32, // of a folder entries, else names
+    /*3C*/ pub(crate) protection_class: U32,
+    /*40*/ pub(crate) write_generation: U32,
+    /*44*/ pub(crate) bsd_flags: U32,
+    /*48*/ pub(crate) owner: U32,
+    /*4C*/ pub(crate) group: U32,
+    /*50*/ pub(crate) mode: U16, // with its type
+    /*52*/ pub(crate) pad: U16,
+    /*54*/ pub(crate) uncompressed_size: U64, // with HAS_UNCOMPRESSED_SIZE, else 0
+}
+const _: () = assert!(size_of::<InodeRaw>() == 0x5C);
+
+/// Bits of [`InodeRaw::internal_flags`].
+pub(crate) mod inode_flags {
+    pub(crate) const PRIVATE: u64 = 0x1;
+    pub(crate) const MAINTAIN_DIR_STATS: u64 = 0x2;
+    pub(crate) const DIR_STATS_ORIGIN: u64 = 0x4;
+    pub(crate) const PROTECTION_CLASS_EXPLICIT: u64 = 0x8;
+    pub(crate) const WAS_CLONED: u64 = 0x10;
+    pub(crate) const HAS_SECURITY: u64 = 0x40; // com.apple.system.Security
+    pub(crate) const BEING_TRUNCATED: u64 = 0x80;
+    pub(crate) const HAS_FINDER_INFO: u64 = 0x100;
+    pub(crate) const IS_SPARSE: u64 = 0x200;
+    pub(crate) const WAS_EVER_CLONED: u64 = 0x400;
+    pub(crate) const HAS_RESOURCE_FORK: u64 = 0x4000;
+    pub(crate) const NO_RESOURCE_FORK: u64 = 0x8000;
+    pub(crate) const HAS_UNCOMPRESSED_SIZE: u64 = 0x4_0000;
+}
+
+impl InodeRaw {
+    /// The inode and its extended fields; `None` if they are cut short or make no sense.
+    pub(crate) fn parse(value: &[u8]) -> Option<(&Self, XFields<'_>)> {
+        let (inode, rest) = Self::ref_from_prefix(value).ok()?;
+        Some((inode, XFields::parse(rest)?))
+    }
+
+    /// Whether a bit of [`inode_flags`] is set.
+    pub(crate) fn has(&self, flag: u64) -> bool {
+        self.internal_flags.get() & flag != 0
+    }
+}
+
+/// The type bits of a mode.
+pub(crate) mod mode_type {
+    pub(crate) const MASK: u16 = 0xF000;
+    pub(crate) const FIFO: u16 = 0x1000;
+    pub(crate) const CHAR: u16 = 0x2000;
+    pub(crate) const FOLDER: u16 = 0x4000;
+    pub(crate) const BLOCK: u16 = 0x6000;
+    pub(crate) const FILE: u16 = 0x8000;
+    pub(crate) const SYMLINK: u16 = 0xA000;
+    pub(crate) const SOCKET: u16 = 0xC000;
+}
+
+/// A stream of bytes: of an inode in an extended field, of an attribute behind its number (§8.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DataStreamRaw {
+    /*00*/ pub(crate) size: U64,
+    /*08*/ pub(crate) allocated: U64, // whole blocks, holes included
+    /*10*/ pub(crate) default_crypto_id: U64,
+    /*18*/ pub(crate) bytes_written: U64, // ever
+    /*20*/ pub(crate) bytes_read: U64, // ever
+}
+const _: () = assert!(size_of::<DataStreamRaw>() == 40);
+
+/// How often a stream is used: the value of [`super::record_type::DATA_STREAM`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DataStreamIdRaw {
+    /*00*/ pub(crate) references: U32,
+}
+const _: () = assert!(size_of::<DataStreamIdRaw>() == 4);
+
+/// The head of [`super::record_type::SIBLING_LINK`]; a name follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct SiblingLinkRaw {
+    /*00*/ pub(crate) parent_id: U64,
+}
+const _: () = assert!(size_of::<SiblingLinkRaw>() == 8);
+
+impl SiblingLinkRaw {
+    /// The link and its name without NUL.
+    pub(crate) fn parse(value: &[u8]) -> Option<(&Self, &[u8])> {
+        let (link, rest) = Self::ref_from_prefix(value).ok()?;
+        Some((link, split_name(rest)?))
+    }
+}
+
+/// [`super::record_type::SIBLING_MAP`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct SiblingMapRaw {
+    /*00*/ pub(crate) file_id: U64,
+}
+const _: () = assert!(size_of::<SiblingMapRaw>() == 8);
+
+/// [`super::record_type::DIRECTORY_STATS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct DirectoryStatsRaw {
+    /*00*/ pub(crate) children: U64,
+    /*08*/ pub(crate) total_size: U64,
+    /*10*/ pub(crate) chained_key: U64,
+    /*18*/ pub(crate) generation: U64,
+}
+const _: () = assert!(size_of::<DirectoryStatsRaw>() == 32);
+
+/// [`super::record_type::CRYPTO_STATE`] of a volume with one key; the wrapped key follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct CryptoStateRaw {
+    /*00*/ pub(crate) references: U32,
+    /*04*/ pub(crate) major_version: U16, // 5
+    /*06*/ pub(crate) minor_version: U16, // 0
+    /*08*/ pub(crate) flags: U32,
+    /*0C*/ pub(crate) protection_class: U32,
+    /*10*/ pub(crate) key_os_version: U32,
+    /*14*/ pub(crate) key_revision: U16,
+    /*16*/ pub(crate) key_len: U16,
+}
+const _: () = assert!(size_of::<CryptoStateRaw>() == 0x18);
+
+/// The crypto state that every stream of an encrypted volume with one key names by default.
+pub(crate) const DEFAULT_CRYPTO_ID: u64 = 4;

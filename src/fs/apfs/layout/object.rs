@@ -1,0 +1,144 @@
+//! Objects: the header that nearly every block of metadata begins with, and its checksum (§1).
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Oid, Xid};
+
+/// The head of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ObjectRaw {
+    /*00*/ pub(crate) checksum: U64, // Fletcher-64 of the rest of the object
+    /*08*/ pub(crate) oid: U64, // of a physical object its block
+    /*10*/ pub(crate) xid: U64, // the transaction that wrote this copy
+    /*18*/ pub(crate) kind: U32, // object_type with storage flags
+    /*1C*/ pub(crate) subtype: U32, // of a tree's node the tree's type, else 0
+}
+const _: () = assert!(size_of::<ObjectRaw>() == OBJECT_HEADER);
+
+/// Bytes of an object's header.
+pub(crate) const OBJECT_HEADER: usize = 0x20;
+
+impl ObjectRaw {
+    /// A header whose checksum is still to come, see [`seal`].
+    pub(crate) fn new(oid: Oid, xid: Xid, kind: u32, subtype: u32) -> Self {
+        Self { checksum: 0.into(), oid: oid.into(), xid: xid.into(), kind: kind.into(), subtype: subtype.into() }
+    }
+
+    /// Its type without flags.
+    pub(crate) fn object_type(&self) -> u32 {
+        self.kind.get() & object_type::MASK
+    }
+}
+
+/// What an object is, in the low half of [`ObjectRaw::kind`] and in [`ObjectRaw::subtype`].
+pub(crate) mod object_type {
+    pub(crate) const MASK: u32 = 0xFFFF;
+    pub(crate) const CONTAINER: u32 = 0x01;
+    pub(crate) const BTREE_ROOT: u32 = 0x02;
+    pub(crate) const BTREE_NODE: u32 = 0x03;
+    pub(crate) const SPACE_MANAGER: u32 = 0x05;
+    pub(crate) const CHUNK_INFO_ADDRESSES: u32 = 0x06; // CAB
+    pub(crate) const CHUNK_INFO: u32 = 0x07; // CIB
+    pub(crate) const BITMAP: u32 = 0x08;
+    pub(crate) const FREE_QUEUE: u32 = 0x09;
+    pub(crate) const EXTENT_LIST: u32 = 0x0A;
+    pub(crate) const OMAP: u32 = 0x0B;
+    pub(crate) const CHECKPOINT_MAP: u32 = 0x0C;
+    pub(crate) const VOLUME: u32 = 0x0D;
+    pub(crate) const FS_TREE: u32 = 0x0E;
+    pub(crate) const EXTENT_REF_TREE: u32 = 0x0F;
+    pub(crate) const SNAP_META_TREE: u32 = 0x10;
+    pub(crate) const REAPER: u32 = 0x11;
+    pub(crate) const REAP_LIST: u32 = 0x12;
+    pub(crate) const OMAP_SNAPSHOT: u32 = 0x13;
+    pub(crate) const EFI_JUMPSTART: u32 = 0x14;
+    pub(crate) const FUSION_MIDDLE_TREE: u32 = 0x15;
+    pub(crate) const SNAP_META_EXT: u32 = 0x1D;
+    pub(crate) const INTEGRITY: u32 = 0x1E;
+    pub(crate) const FEXT_TREE: u32 = 0x1F;
+    /// A container's keybag; keybags have letters for a type.
+    pub(crate) const CONTAINER_KEYBAG: u32 = u32::from_be_bytes(*b"keys");
+    /// A volume's keybag.
+    pub(crate) const VOLUME_KEYBAG: u32 = u32::from_be_bytes(*b"recs");
+    /// The media keybag.
+    pub(crate) const MEDIA_KEYBAG: u32 = u32::from_be_bytes(*b"mkey");
+}
+
+/// How an object is found, and more, in the high half of [`ObjectRaw::kind`].
+pub(crate) mod storage {
+    pub(crate) const MASK: u32 = 0xC000_0000;
+    /// By an object map.
+    pub(crate) const VIRTUAL: u32 = 0;
+    /// By the checkpoint's maps.
+    pub(crate) const EPHEMERAL: u32 = 0x8000_0000;
+    /// By its block.
+    pub(crate) const PHYSICAL: u32 = 0x4000_0000;
+    /// It has no header.
+    pub(crate) const NO_HEADER: u32 = 0x2000_0000;
+    /// It is encrypted.
+    pub(crate) const ENCRYPTED: u32 = 0x1000_0000;
+}
+
+/// Fletcher-64 as objects carry it (§1.2), over all bytes of an object but the first eight. A tail of fewer than four bytes does
+/// not count.
+pub(crate) fn checksum(rest: &[u8]) -> u64 {
+    const M: u64 = 0xFFFF_FFFF;
+    // After so many bytes the sums are reduced: 2^14 words of 32 bits, each added up to 2^14 times, stay below 2^61.
+    const PIECE: usize = 4 << 14;
+    let (mut s1, mut s2) = (0_u64, 0_u64);
+    for piece in rest.chunks(PIECE) {
+        for word in piece.as_chunks::<4>().0 {
+            s1 += u64::from(u32::from_le_bytes(*word));
+            s2 += s1;
+        }
+        (s1, s2) = (s1 % M, s2 % M);
+    }
+    let c1 = M - (s1 + s2) % M;
+    let c2 = M - (s1 + c1) % M;
+    c2 << 32 | c1
+}
+
+/// Whether the checksum of an object, all of its bytes, is right. A block of zeros has none.
+pub(crate) fn verify(object: &[u8]) -> bool {
+    object.split_first_chunk().is_some_and(|(stored, rest)| u64::from_le_bytes(*stored) == checksum(rest))
+}
+
+/// Writes the checksum of an object, all of its bytes, into its header.
+pub(crate) fn seal(object: &mut [u8]) {
+    if let Some((stored, rest)) = object.split_first_chunk_mut() {
+        *stored = checksum(rest).to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vectors of §1.2.
+    #[test]
+    fn known_checksums() {
+        assert_eq!(checksum(&[0; 4088]), 0xFFFF_FFFF_FFFF_FFFF);
+        let block: Vec<u8> = (0..4096_u32).map(|at| at as u8).collect();
+        assert_eq!(checksum(&block[8..]), 0x7A77_9479_8D92_7784);
+    }
+
+    #[test]
+    fn a_long_object_sums_like_short_ones() {
+        let words = vec![0xFF_u8; 1 << 20];
+        // All words are 0 modulo 2^32 - 1.
+        assert_eq!(checksum(&words), checksum(&[0; 8]));
+    }
+
+    #[test]
+    fn sealed_objects_verify_and_zeros_do_not() {
+        let mut block = [7; 4096];
+        seal(&mut block);
+        assert!(verify(&block));
+        block[4095] ^= 1;
+        assert!(!verify(&block));
+        assert!(!verify(&[0; 4096]));
+        assert!(!verify(&[0; 7]));
+    }
+}
