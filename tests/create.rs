@@ -10,6 +10,7 @@ use bandsaw::fs::{FileSystemExt, Timestamp};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Created, Layout, NewVolume, Source, create};
 use bandsaw::ops::export::{self, to_folder};
+use bandsaw::ops::format::NewFormat;
 use bandsaw::partition::Scheme;
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::{Error, Kind};
@@ -19,7 +20,7 @@ fn scratch() -> tempfile::TempDir {
 }
 
 fn options(format: Format, layout: Layout, source: Source) -> CreateOptions {
-    let volume = NewVolume { layout, name: "Docs".into(), case_sensitive: false, block_size: None, source };
+    let volume = NewVolume { layout, name: "Docs".into(), format: NewFormat::HfsPlus, block_size: None, source };
     CreateOptions { format, volume: Some(volume), ..CreateOptions::default() }
 }
 

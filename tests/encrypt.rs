@@ -11,6 +11,7 @@ use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{self, Layout, NewVolume, Source};
+use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::testing::Random;
 use bandsaw::{Kind, Result};
@@ -95,7 +96,7 @@ fn volumes_are_made_in_encrypted_images() {
             volume: Some(NewVolume {
                 layout: Layout::Gptspud,
                 name: "Secret".to_owned(),
-                case_sensitive: false,
+                format: NewFormat::HfsPlus,
                 block_size: None,
                 source: Source::Folder(tree.clone()),
             }),

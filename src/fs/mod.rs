@@ -16,6 +16,7 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
+pub use build::plan::{Built, VolumePlan};
 pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeKey};

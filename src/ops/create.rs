@@ -15,17 +15,17 @@ use std::time::SystemTime;
 use uuid::Uuid;
 
 use super::convert::{self, ConvertOptions};
+use super::format::{NewFormat, VolumeOptions};
 use super::import::{self, FolderOptions};
 use crate::codec::Level;
 use crate::container::Format;
 use crate::container::raw::Raw;
 use crate::crypt::Encryption;
 use crate::device::{BlockDevice, Slice};
-use crate::fs::Timestamp;
-use crate::fs::hfsplus::build::{self, Built, Plan};
 use crate::fs::source::Tree;
+use crate::fs::{Built, Timestamp, VolumePlan};
 use crate::open::{self, Draft, FileDraft, Image};
-use crate::partition::{APPLE_HFS, gpt};
+use crate::partition::gpt;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -65,9 +65,9 @@ pub struct NewVolume {
     pub layout: Layout,
     /// Its name.
     pub name: String,
-    /// HFSX instead of HFS+: `A` and `a` are different names.
-    pub case_sensitive: bool,
-    /// Bytes of an allocation block, a power of two from 512. `None`: as Apple's formatter chooses.
+    /// Its file system.
+    pub format: NewFormat,
+    /// Bytes of an allocation block, of HFS+ a power of two from 512. `None`: as Apple's formatter chooses.
     pub block_size: Option<u32>,
     /// What it is filled with.
     pub source: Source,
@@ -177,27 +177,27 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
         return Ok(Created { image: draft(len)?.finish()?, volume: None });
     };
-    let NewVolume { layout, name, case_sensitive, block_size, source } = volume;
+    let NewVolume { layout, name, format: file_system, block_size, source } = volume;
     let created = epoch.unwrap_or_else(now);
     let mut tree = read(source, path, created, progress)?;
     if epoch.is_some() {
         forget_host_dates(&mut tree);
     }
     let ids = Ids::new(epoch, &name, &tree);
-    let options = build::Options { name, case_sensitive, block_size, created, latest: epoch, identifier: ids.volume };
-    let plan = Plan::new(tree, options)?;
-    let len = len.map_or_else(|| disk_len(&plan, layout, sector_size), Ok)?;
+    let options = VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume };
+    let plan = Planned { layout, partition_type: file_system.partition_type(), volume: file_system.plan(tree, options)? };
+    let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {
         // Built on a raw disk without a name to stay, then packed.
         let scratch = scratch_beside(path)?;
         let disk: Arc<dyn BlockDevice> = Arc::new(Raw::blank(scratch.file().clone(), len)?);
-        let built = build_on(&disk, &plan, layout, ids.disk, progress)?;
+        let built = plan.build(&disk, ids.disk, progress)?;
         let options = ConvertOptions { format, level, overwrite, ..ConvertOptions::default() };
         let image = convert::udif::pack(&*disk, path, &options, progress).map_err(|error| error.in_file(path))?.image;
         return Ok(Created { image, volume: Some(built) });
     }
     let draft = draft(len)?;
-    let built = build_on(draft.image().disk(), &plan, layout, ids.disk, progress)?;
+    let built = plan.build(draft.image().disk(), ids.disk, progress)?;
     progress.stage("flush", 0);
     Ok(Created { image: draft.finish()?, volume: Some(built) })
 }
@@ -210,18 +210,31 @@ fn scratch_beside(image: &Path) -> Result<FileDraft> {
     FileDraft::new(&image.with_file_name(name), true)
 }
 
-fn build_on(
-    disk: &Arc<dyn BlockDevice>,
-    plan: &Plan,
+/// What is to be on a disk.
+struct Planned {
     layout: Layout,
-    guids: gpt::Guids,
-    progress: &dyn Progress,
-) -> Result<Built> {
-    match layout {
-        Layout::None => plan.build(&**disk, progress),
-        Layout::Gptspud => {
-            let range = gpt::create_single(&**disk, disk.info().block, APPLE_HFS, guids)?;
-            plan.build(&Slice::new(disk.clone(), range)?, progress)
+    partition_type: Uuid,
+    volume: Box<dyn VolumePlan>,
+}
+
+impl Planned {
+    /// Bytes of a disk that holds the volume with room to work.
+    fn disk_len(&self, sector_size: Option<u32>) -> Result<u64> {
+        let sector = sector_size.unwrap_or(512);
+        let len = self.volume.comfortable_len()?;
+        match self.layout {
+            Layout::None => Ok(len.next_multiple_of(sector.into())),
+            Layout::Gptspud => Ok(gpt::Geometry::holding(len, sector)?.disk_len()),
+        }
+    }
+
+    fn build(&self, disk: &Arc<dyn BlockDevice>, guids: gpt::Guids, progress: &dyn Progress) -> Result<Built> {
+        match self.layout {
+            Layout::None => self.volume.build(&**disk, progress),
+            Layout::Gptspud => {
+                let range = gpt::create_single(&**disk, disk.info().block, self.partition_type, guids)?;
+                self.volume.build(&Slice::new(disk.clone(), range)?, progress)
+            }
         }
     }
 }
@@ -251,27 +264,17 @@ fn forget_host_dates(tree: &mut Tree) {
     }
 }
 
-/// Bytes of a disk that holds the volume with room to work.
-fn disk_len(plan: &Plan, layout: Layout, sector_size: Option<u32>) -> Result<u64> {
-    let sector = sector_size.unwrap_or(512);
-    let len = plan.comfortable_len()?;
-    match layout {
-        Layout::None => Ok(len.next_multiple_of(sector.into())),
-        Layout::Gptspud => Ok(gpt::Geometry::holding(len, sector)?.disk_len()),
-    }
-}
-
 /// The identifiers of disk, partition and volume.
 struct Ids {
     disk: gpt::Guids,
-    volume: u64,
+    volume: Uuid,
 }
 
 impl Ids {
     /// Random ones, or with a fixed date such as follow from what the image holds.
     fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
         let Some(epoch) = epoch else {
-            return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4().as_u64_pair().1 };
+            return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4() };
         };
         let mut seed = format!("{name}\0{}\0{}", epoch.seconds, tree.nodes.len());
         for node in &tree.nodes {
@@ -280,6 +283,6 @@ impl Ids {
         }
         let seed = Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string();
         let volume = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw volume\0{seed}").as_bytes());
-        Self { disk: gpt::Guids::derived(&seed), volume: volume.as_u64_pair().0 }
+        Self { disk: gpt::Guids::derived(&seed), volume }
     }
 }

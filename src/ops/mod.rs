@@ -7,6 +7,7 @@ pub mod create;
 pub mod diagnose;
 pub mod export;
 mod folders;
+pub mod format;
 pub mod import;
 pub mod put;
 pub mod repair;

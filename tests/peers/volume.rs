@@ -12,6 +12,7 @@ use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops;
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source};
+use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::{self, FolderOptions};
 use bandsaw::ops::put::{PutOptions, put};
 use bandsaw::progress::Silent;
@@ -102,7 +103,8 @@ pub(crate) fn create(source: Source, path: &Path, format: Format, case_sensitive
 }
 
 fn create_of(len: Option<u64>, source: Source, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
-    let volume = NewVolume { layout, name: NAME.into(), case_sensitive, block_size: None, source };
+    let file_system = if case_sensitive { NewFormat::Hfsx } else { NewFormat::HfsPlus };
+    let volume = NewVolume { layout, name: NAME.into(), format: file_system, block_size: None, source };
     let options = CreateOptions {
         format,
         len,

@@ -2,6 +2,7 @@
 
 pub(super) mod filling;
 pub(super) mod output;
+pub(super) mod plan;
 pub(super) mod tree;
 
 use crate::Result;

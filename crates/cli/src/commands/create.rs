@@ -4,13 +4,15 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind, size};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::encrypting::{Cipher, Encrypting};
 use crate::facts::Facts;
@@ -51,7 +53,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// File system: hfs+, hfsx (case-sensitive) or none; hfs+ with --from or --volname
-    #[arg(long, value_enum, value_name = "FS", ignore_case = true, hide_possible_values = true)]
+    #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
     /// Name of the volume; without it that of the folder or archive, or untitled
     #[arg(long, value_name = "NAME")]
@@ -86,15 +88,16 @@ pub(crate) struct Create {
     passphrase: Passphrase,
 }
 
-/// A file system to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Fs {
-    #[value(name = "hfs+", alias = "hfsplus")]
-    HfsPlus,
-    #[value(name = "hfsx")]
-    Hfsx,
-    #[value(name = "none")]
-    None,
+/// A file system to make, or none.
+#[derive(Debug, Clone, Copy)]
+struct Fs(Option<NewFormat>);
+
+impl FromStr for Fs {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.eq_ignore_ascii_case("none") { Ok(Self(None)) } else { text.parse().map(|format| Self(Some(format))) }
+    }
 }
 
 impl Create {
@@ -162,14 +165,14 @@ impl Create {
         Ok(Some(NewVolume {
             layout: self.layout.unwrap_or_default(),
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
-            case_sensitive: self.fs == Some(Fs::Hfsx),
+            format: self.fs.and_then(|Fs(format)| format).unwrap_or_default(),
             block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             source: self.source()?,
         }))
     }
 
     fn has_volume(&self) -> bool {
-        self.fs.map_or(self.from.is_some() || self.volname.is_some(), |fs| fs != Fs::None)
+        self.fs.map_or(self.from.is_some() || self.volname.is_some(), |Fs(format)| format.is_some())
     }
 
     fn source(&self) -> Outcome<Source> {

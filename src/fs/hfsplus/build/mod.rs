@@ -40,6 +40,7 @@ use crate::fs::build::blank;
 use crate::fs::build::filling;
 use crate::fs::build::output::Output;
 use crate::fs::source::Tree;
+use crate::fs::{Built, VolumePlan};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -69,21 +70,6 @@ pub struct Plan {
     style: Style,
     catalog_nodes: (u32, u32),
     attribute_nodes: u32,
-}
-
-/// What was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Built {
-    /// Bytes of the volume.
-    pub len: u64,
-    /// Bytes of an allocation block.
-    pub block_size: u32,
-    /// File records, as the volume counts them: each name of a hard-linked file is one, the file proper another.
-    pub files: u32,
-    /// Folders, without the root.
-    pub folders: u32,
-    /// Free bytes.
-    pub free: u64,
 }
 
 impl Plan {
@@ -170,8 +156,8 @@ impl Plan {
         Ok(Built {
             len: info.len,
             block_size,
-            files: self.objects.files,
-            folders: self.objects.folders,
+            files: self.objects.files.into(),
+            folders: self.objects.folders.into(),
             free: u64::from(geometry.free_blocks()) * u64::from(block_size),
         })
     }
@@ -218,6 +204,20 @@ impl Plan {
         attributes.finish()?;
         writer(&geometry.extents, EXTENTS_KEY_LENGTH, 0, 0)?.finish()?;
         bitmap::write(&mut Output::new(device, offset(geometry.bitmap)), &geometry.used())
+    }
+}
+
+impl VolumePlan for Plan {
+    fn minimum_len(&self) -> Result<u64> {
+        self.minimum_len()
+    }
+
+    fn comfortable_len(&self) -> Result<u64> {
+        self.comfortable_len()
+    }
+
+    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+        self.build(device, progress)
     }
 }
 

@@ -1,0 +1,117 @@
+//! The file systems that can be made: their names, their builders, what a partition map calls them.
+//!
+//! Whoever adds one adds a row to [`NewFormat::ALL`] and an arm to each match below; nothing else in the project asks which
+//! it is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use super::LAYER;
+use crate::fs::hfsplus::build::{self as hfsplus, Plan};
+use crate::fs::source::Tree;
+use crate::fs::{Timestamp, VolumePlan};
+use crate::partition::APPLE_HFS;
+use crate::{Error, Kind, Result};
+
+/// A file system to make.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NewFormat {
+    /// HFS Plus.
+    #[default]
+    HfsPlus,
+    /// HFSX whose names tell `A` from `a`.
+    Hfsx,
+}
+
+/// What a new volume is like, whatever its format.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// Its name.
+    pub name: String,
+    /// Bytes of an allocation block. `None`: as Apple's formatter chooses.
+    pub block_size: Option<u32>,
+    /// When it is made.
+    pub created: Timestamp,
+    /// No date on it is later than this, for volumes that are the same whenever they are made.
+    pub latest: Option<Timestamp>,
+    /// From which its identifiers are made; best a random number.
+    pub id: Uuid,
+}
+
+impl NewFormat {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::HfsPlus, Self::Hfsx];
+
+    /// Its names, the one it goes by here first; the others are those of `hdiutil` and `diskutil`.
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::HfsPlus => &["HFS+", "HFSPlus"],
+            Self::Hfsx => &["HFSX", "Case-sensitive HFS+", "HFS+X"],
+        }
+    }
+
+    /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
+    pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
+        match self {
+            Self::HfsPlus | Self::Hfsx => {
+                let VolumeOptions { name, block_size, created, latest, id } = options;
+                let (identifier, _) = id.as_u64_pair();
+                let case_sensitive = self == Self::Hfsx;
+                let options = hfsplus::Options { name, case_sensitive, block_size, created, latest, identifier };
+                Ok(Box::new(Plan::new(tree, options)?))
+            }
+        }
+    }
+
+    /// What a GPT calls a partition that holds it.
+    pub const fn partition_type(self) -> Uuid {
+        match self {
+            Self::HfsPlus | Self::Hfsx => APPLE_HFS,
+        }
+    }
+}
+
+impl fmt::Display for NewFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.names()[0])
+    }
+}
+
+impl FromStr for NewFormat {
+    type Err = Error;
+
+    /// Any of its names in any case.
+    fn from_str(text: &str) -> Result<Self> {
+        let is_named = |format: &Self| format.names().iter().any(|name| name.eq_ignore_ascii_case(text));
+        Self::ALL.into_iter().find(is_named).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|format| format.to_string().to_ascii_lowercase()).collect();
+            Error::new(Kind::Invalid, LAYER, format!("no file system of this name can be made; there are {}", known.join(", ")))
+                .named(text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_in_any_case_and_belong_to_one() {
+        for format in NewFormat::ALL {
+            for name in format.names() {
+                assert_eq!(name.to_uppercase().parse::<NewFormat>().unwrap(), format);
+                assert_eq!(name.to_lowercase().parse::<NewFormat>().unwrap(), format);
+            }
+        }
+        let names: Vec<_> = NewFormat::ALL.iter().flat_map(|format| format.names()).map(|name| name.to_lowercase()).collect();
+        let mut apart = names.clone();
+        apart.sort();
+        apart.dedup();
+        assert_eq!(apart.len(), names.len());
+        let error = "ext4".parse::<NewFormat>().unwrap_err();
+        assert!(error.to_string().contains("hfs+") && error.to_string().contains("ext4"), "{error}");
+    }
+}
