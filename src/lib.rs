@@ -3,6 +3,7 @@
 //! Every layer is *a run of bytes at positions*, laid over another:
 //!
 //! ```text
+//!  a file's contents ......... decmpfs            unpacked, where they are compressed
 //!  a file .................... fs::hfsplus        a device over a volume's extents
 //!  a volume .................. partition          a window on a disk (GPT, APM, MBR)
 //!  an overlay ................ container::stack   a device over devices
@@ -35,6 +36,7 @@ pub mod address;
 pub mod codec;
 pub mod container;
 pub mod crypt;
+pub mod decmpfs;
 pub mod device;
 pub mod error;
 pub mod fs;

@@ -6,8 +6,10 @@
 mod adc;
 mod bzip2;
 mod encoder;
+mod lzbitmap;
 mod lzfse;
 mod lzma;
+mod lzvn;
 mod zlib;
 
 use crate::{Error, Result};
@@ -50,15 +52,18 @@ impl Codec {
             Self::Lzfse => lzfse::decode(packed, plain),
             Self::Lzma => lzma::decode(packed, plain),
         };
-        decoded.map_err(|fault| {
-            let message = format!("{}; {} bytes were to come out of {}", fault.what, plain.len(), packed.len());
-            let error = Error::corrupt(self.name(), 0, message);
-            match fault.cause {
-                Some(cause) => error.caused_by(cause),
-                None => error,
-            }
-        })
+        decoded.map_err(|fault| fault.told(self.name(), packed, plain))
     }
+}
+
+/// Fills `plain` from an LZVN stream without a frame, as compressed files hold it. Bytes after the end are ignored.
+pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+    lzvn::decode(packed, plain).map_err(|fault| fault.told("LZVN", packed, plain))
+}
+
+/// Fills `plain` from an LZBITMAP stream. Bytes after the end are ignored.
+pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+    lzbitmap::decode(packed, plain).map_err(|fault| fault.told("LZBITMAP", packed, plain))
 }
 
 /// Why a stream does not decode.
@@ -75,6 +80,16 @@ impl Fault {
 
     fn caused(what: &'static str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { what, cause: Some(cause.into()) }
+    }
+
+    /// Told of a stream of `codec`.
+    fn told(self, codec: &'static str, packed: &[u8], plain: &[u8]) -> Error {
+        let message = format!("{}; {} bytes were to come out of {}", self.what, plain.len(), packed.len());
+        let error = Error::corrupt(codec, 0, message);
+        match self.cause {
+            Some(cause) => error.caused_by(cause),
+            None => error,
+        }
     }
 }
 

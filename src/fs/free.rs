@@ -89,7 +89,7 @@ mod tests {
 
         fn free_from(&self, at: u64) -> Result<Option<Range<u64>>> {
             let ten = at / 10 * 10;
-            let run = if at / 10 % 2 == 0 { at..ten + 10 } else { ten + 10..ten + 20 };
+            let run = if (at / 10).is_multiple_of(2) { at..ten + 10 } else { ten + 10..ten + 20 };
             if run.start >= 60 { Err(Error::new(Kind::Corrupt, "test", "unreadable")) } else { Ok(Some(run)) }
         }
     }

@@ -34,12 +34,13 @@ use self::attributes::AttributesTree;
 use self::btree::{Tree, TreeKind};
 use self::catalog::{Catalog, Found, Object};
 use self::extents::{Owner, Space};
-use self::layout::{Cnid, CompressionHeaderRaw, FileRaw, ForkRaw, Variant, VolumeHeader};
+use self::layout::{Cnid, FileRaw, ForkRaw, Variant, VolumeHeader};
 use self::layout::{fork_type, timestamp, volume_attributes};
 use self::links::{Link, Links};
 use self::overflow::Overflow;
 use self::unicode::{NameOrder, decode_name, encode_name, encode_verbatim};
 use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED, VolumeInfo};
+use crate::decmpfs::{self, Compression};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
 
@@ -56,8 +57,6 @@ const LAYER: &str = "hfs+";
 const FINDER_INFO: &str = "com.apple.FinderInfo";
 /// The attribute that stands for the resource fork.
 const RESOURCE_FORK: &str = "com.apple.ResourceFork";
-/// The attribute that describes compressed contents.
-const DECMPFS: &str = "com.apple.decmpfs";
 /// Longer targets of symbolic links no system follows.
 const MAX_LINK_TARGET: u64 = 4096;
 
@@ -144,34 +143,32 @@ impl HfsPlus {
         if resolved.object.id() == Cnid::ROOT {
             attributes.size = attributes.size.saturating_sub(self.links.private_count().into());
         }
-        if let Some(compression) = self.compression(&resolved.object)? {
-            attributes.size = compression.uncompressed_size.get();
+        if let Some(value) = self.compression(&resolved.object)?
+            && let Some(compression) = Compression::parse(&value)
+        {
+            (attributes.size, attributes.resource_size) = (compression.size, 0);
         }
         Ok(attributes)
     }
 
-    /// How a file's contents are compressed, `None` if they are not: flag and attribute must agree.
-    fn compression(&self, object: &Object) -> Result<Option<CompressionHeaderRaw>> {
+    /// The attribute that says how a file's contents are compressed, `None` if they are not: flag and attribute must agree.
+    fn compression(&self, object: &Object) -> Result<Option<Vec<u8>>> {
         let Object::File(file) = object else { return Ok(None) };
         if u32::from(file.bsd.owner_flags) & UF_COMPRESSED == 0 || stat::file_kind(file) != FileKind::File {
             return Ok(None);
         }
-        let value = self.attributes.inline(object.id(), DECMPFS)?;
-        Ok(value.as_deref().and_then(CompressionHeaderRaw::parse).copied())
+        let value = self.attributes.inline(object.id(), decmpfs::ATTRIBUTE)?;
+        Ok(value.filter(|value| Compression::parse(value).is_some()))
     }
 
-    /// Refuses a file whose contents cannot be told: compressed, or a hard link that leads nowhere.
+    /// The same of the object behind a number, hard links followed.
+    fn compression_of(&self, node: NodeId) -> Result<Option<Vec<u8>>> {
+        self.compression(&self.object(node)?.object)
+    }
+
+    /// Refuses a file whose contents cannot be told: a hard link that leads nowhere, no file at all.
     fn check_readable(&self, node: NodeId) -> Result<()> {
-        let resolved = self.object(node)?;
-        resolved.file()?;
-        match self.compression(&resolved.object)? {
-            Some(compression) => {
-                let message =
-                    format!("contents are compressed (decmpfs type {}), which is not read", compression.compression_type);
-                Err(Error::unsupported(LAYER, message).named(format!("object {}", resolved.object.id())))
-            }
-            None => Ok(()),
-        }
+        self.object(node)?.file().map(drop)
     }
 
     fn fork_device(&self, fork: &ForkRaw, owner: &Owner, id: Cnid, kind: u8) -> Result<Arc<dyn BlockDevice>> {
@@ -364,11 +361,17 @@ impl FileSystem for HfsPlus {
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
         let resolved = self.object(node)?;
         let file = resolved.file()?;
-        if fork == Fork::Resource {
-            return self.resource_fork(file);
-        }
         let id = resolved.object.id();
-        self.check_readable(node)?;
+        match (fork, self.compression(&resolved.object)?) {
+            (Fork::Data, Some(value)) => {
+                let named = |error: Error| error.named(format!("object {id}"));
+                return decmpfs::contents(&value, || self.resource_fork(file)).map_err(named);
+            }
+            // It holds the compressed contents, and is nobody's own.
+            (Fork::Resource, Some(_)) => return Ok(Arc::new(Memory::read_only([]))),
+            (Fork::Resource, None) => return self.resource_fork(file),
+            (Fork::Data, None) => {}
+        }
         self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)
     }
 
@@ -391,12 +394,16 @@ impl FileSystem for HfsPlus {
         if stat::finder_info(&resolved.object).is_some() {
             names.push(FINDER_INFO.to_owned());
         }
+        let compressed = self.compression(&resolved.object)?.is_some();
         if let Object::File(file) = &resolved.object
             && file.resource_fork.logical_size.get() != 0
+            && !compressed
         {
             names.push(RESOURCE_FORK.to_owned());
         }
         names.extend(self.attributes.names(resolved.object.id())?);
+        // How contents are stored is not theirs who read them.
+        names.retain(|name| !compressed || name != decmpfs::ATTRIBUTE);
         Ok(names)
     }
 

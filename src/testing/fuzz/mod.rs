@@ -5,6 +5,7 @@
 
 mod bundle;
 mod crypt;
+mod decmpfs;
 mod hfsplus;
 mod journal;
 mod partition;
@@ -16,6 +17,7 @@ mod udif_set;
 
 pub use bundle::{bundle_model, info_plist};
 pub use crypt::crypt_header;
+pub use decmpfs::decmpfs;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use journal::journal;
 pub use partition::partition_map;
@@ -56,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "codec", run: codec, seeds: udif::codec_seeds },
     Target { name: "encode", run: encode, seeds: udif::encode_seeds },
     Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
+    Target { name: "decmpfs", run: decmpfs, seeds: decmpfs::seeds },
     Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
 ];
 

@@ -9,7 +9,7 @@ use crate::fs::hfsplus::layout::{
 };
 use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
-use crate::fs::{FileKind, Timestamp, UF_HIDDEN};
+use crate::fs::{FileKind, Timestamp, UF_COMPRESSED, UF_HIDDEN};
 
 /// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for the root.
 const ENCODING_UNICODE: u32 = 126;
@@ -185,7 +185,7 @@ fn mode(source: &SourceNode) -> u16 {
 }
 
 fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {
-    let [_, admin_flags, _, owner_flags] = source.flags.to_be_bytes();
+    let [_, admin_flags, _, owner_flags] = (source.flags & !UF_COMPRESSED).to_be_bytes();
     BsdInfoRaw {
         owner_id: source.uid.into(),
         group_id: source.gid.into(),

@@ -1,7 +1,6 @@
 //! Keys and records of the attributes tree (§6.9, §8).
 
 use zerocopy::big_endian::{U16, U32};
-use zerocopy::little_endian;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::catalog::unit_count;
@@ -108,29 +107,6 @@ pub(crate) struct ExtentsAttributeRaw {
     /*08*/ pub(crate) extents: ExtentsRaw,
 }
 const _: () = assert!(size_of::<ExtentsAttributeRaw>() == 72);
-
-/// The head of `com.apple.decmpfs`, little-endian (`docs/formats/decmpfs.md` §2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct CompressionHeaderRaw {
-    /*00*/ pub(crate) magic: [u8; 4], // COMPRESSION_MAGIC
-    /*04*/ pub(crate) compression_type: little_endian::U32,
-    /*08*/ pub(crate) uncompressed_size: little_endian::U64,
-}
-const _: () = assert!(size_of::<CompressionHeaderRaw>() == 16);
-
-/// In [`CompressionHeaderRaw::magic`].
-pub(crate) const COMPRESSION_MAGIC: [u8; 4] = *b"fpmc";
-/// The longest `com.apple.decmpfs` that macOS accepts.
-pub(crate) const MAX_COMPRESSION_ATTRIBUTE: usize = 3802;
-
-impl CompressionHeaderRaw {
-    /// The head of an attribute that macOS would accept.
-    pub(crate) fn parse(value: &[u8]) -> Option<&Self> {
-        let (head, _) = Self::ref_from_prefix(value).ok()?;
-        (head.magic == COMPRESSION_MAGIC && value.len() <= MAX_COMPRESSION_ATTRIBUTE).then_some(head)
-    }
-}
 
 /// The longest value that macOS stores inline in a tree with nodes of this size (§8): so that a node holds two of them
 /// with the longest keys.

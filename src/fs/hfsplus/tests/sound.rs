@@ -7,9 +7,8 @@ use proptest::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::layout::{
-    AllocBlock, Cnid, CompressionHeaderRaw, Extent, ExtentsAttributeRaw, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw,
-    ForkAttributeRaw, MAC_TO_UNIX, MasterDirectoryBlockRaw, Variant, attribute_type, finder_flags, fork_type, record_flags,
-    volume_attributes,
+    AllocBlock, Cnid, Extent, ExtentsAttributeRaw, FILE_LINK_TYPE, FOLDER_LINK_TYPE, FileRaw, ForkAttributeRaw, MAC_TO_UNIX,
+    MasterDirectoryBlockRaw, Variant, attribute_type, finder_flags, fork_type, record_flags, volume_attributes,
 };
 use super::super::links::{FILES_FOLDER, FOLDERS_FOLDER};
 use super::super::unicode::NameOrder;
@@ -275,25 +274,30 @@ fn hard_links_to_folders_are_followed() {
 }
 
 #[test]
-fn compressed_contents_are_never_shown_as_empty() {
-    let header = |size: u64| {
-        let mut value = CompressionHeaderRaw::new_zeroed();
-        value.magic = *b"fpmc";
-        (value.compression_type, value.uncompressed_size) = (8.into(), size.into());
-        value.as_bytes().to_vec()
-    };
+fn compressed_contents_are_read() {
+    let header =
+        |number: u32, size: u64, payload: &[u8]| [&b"fpmc"[..], &number.to_le_bytes(), &size.to_le_bytes(), payload].concat();
     let mut sketch = Sketch::plain();
     let compressed = |file: &mut FileRaw| file.bsd.owner_flags = 0x20;
-    let id = sketch.file(Cnid::ROOT, "compressed", b"", compressed);
-    sketch.inline_attribute(id, "com.apple.decmpfs", &header(1_234_567));
+    let id = sketch.file(Cnid::ROOT, "inline", b"", compressed);
+    sketch.inline_attribute(id, "com.apple.decmpfs", &header(3, 5, b"\xFFhello"));
+    sketch.inline_attribute(id, "mine", b"kept");
+    let cloud = sketch.file(Cnid::ROOT, "cloud", b"", compressed);
+    sketch.inline_attribute(cloud, "com.apple.decmpfs", &header(0x8000_0001, 1_234_567, b""));
     let plain = sketch.file(Cnid::ROOT, "attribute only", b"plain", |_| {});
-    sketch.inline_attribute(plain, "com.apple.decmpfs", &header(1));
+    sketch.inline_attribute(plain, "com.apple.decmpfs", &header(8, 1, b""));
     sketch.file(Cnid::ROOT, "flag only", b"plain too", compressed);
     let volume = sketch.open().unwrap();
-    let attributes = volume.resolve("/compressed").unwrap();
-    assert_eq!((attributes.size, attributes.flags), (1_234_567, UF_COMPRESSED));
+    let attributes = volume.resolve("/inline").unwrap();
+    assert_eq!((attributes.size, attributes.flags), (5, UF_COMPRESSED));
+    assert_eq!(read(&volume, "/inline"), b"hello");
+    assert_eq!(volume.xattrs(attributes.id).unwrap(), ["mine"], "how it is stored is hidden");
+    assert!(volume.xattr(attributes.id, "com.apple.decmpfs").unwrap().is_some(), "but told who asks for it");
+    assert_eq!(volume.open(attributes.id, Fork::Resource).unwrap().info().len, 0);
+    let attributes = volume.resolve("/cloud").unwrap();
+    assert_eq!(attributes.size, 1_234_567);
     let error = volume.open(attributes.id, Fork::Data).unwrap_err();
-    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("type 8"), "{error}");
+    assert!(error.kind() == Kind::Unsupported && error.to_string().contains("server"), "{error}");
     assert_eq!(read(&volume, "/attribute only"), b"plain");
     assert_eq!(read(&volume, "/flag only"), b"plain too");
 }

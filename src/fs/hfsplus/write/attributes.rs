@@ -5,7 +5,7 @@ use super::volume::Volume;
 use crate::Result;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{finder_flags, mode_type};
-use crate::fs::{Change, NodeId, UF_HIDDEN};
+use crate::fs::{Change, NodeId, UF_COMPRESSED, UF_HIDDEN};
 
 impl Volume {
     pub(super) fn set_attributes(&mut self, node: NodeId, change: &Change) -> Result<()> {
@@ -53,7 +53,10 @@ fn apply(object: &mut Object, change: &Change) {
     }
     if let Some(flags) = change.flags {
         let [_, admin_flags, _, owner_flags] = flags.to_be_bytes();
-        (bsd.admin_flags, bsd.owner_flags) = (admin_flags, owner_flags);
+        // How contents are stored is not changed by saying so.
+        const COMPRESSED: u8 = UF_COMPRESSED as u8;
+        bsd.owner_flags = owner_flags & !COMPRESSED | bsd.owner_flags & COMPRESSED;
+        bsd.admin_flags = admin_flags;
         let hidden = if flags & UF_HIDDEN != 0 { finder_flags::INVISIBLE } else { 0 };
         *finder = (finder.get() & !finder_flags::INVISIBLE | hidden).into();
     }

@@ -11,7 +11,7 @@ use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, Space};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type};
 use crate::fs::hfsplus::{RESOURCE_FORK, stat};
-use crate::fs::{Existing, FileKind, Fork, NodeId, UF_COMPRESSED};
+use crate::fs::{Existing, FileKind, Fork, NodeId};
 use crate::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied in one go.
@@ -29,7 +29,7 @@ pub(super) struct OpenFork {
     modified: AtomicU32,
     /// The date has to be written yet.
     stale: AtomicBool,
-    /// Contents that are compressed are described by an attribute, and not written here.
+    /// The contents are compressed, into an attribute or the resource fork: neither fork is written.
     compressed: bool,
 }
 
@@ -46,7 +46,7 @@ impl OpenFork {
             return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").named(format!("object {}", node.0)));
         };
         if fork == Fork::Data && stat::file_kind(file) == FileKind::File {
-            // Refuses what cannot be read: compressed contents, links that lead nowhere.
+            // Refuses links that lead nowhere.
             volume.read.check_readable(node)?;
         }
         let kind = if fork == Fork::Data { fork_type::DATA } else { fork_type::RESOURCE };
@@ -56,7 +56,7 @@ impl OpenFork {
             return Ok(open);
         }
         let device = device(&volume, file, kind)?;
-        let compressed = u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0;
+        let compressed = volume.read.compression(&found.object)?.is_some();
         let open = Arc::new(Self {
             shared: shared.clone(),
             id,
@@ -72,10 +72,9 @@ impl OpenFork {
 
     /// Refuses contents that cannot be written.
     pub(super) fn check_writable(&self) -> Result<()> {
-        if self.compressed && self.kind == fork_type::DATA {
-            return Err(
-                Error::unsupported(LAYER, "contents are compressed, and not written").named(format!("object {}", self.id))
-            );
+        if self.compressed {
+            let message = "contents are compressed, and not written; replace the file instead";
+            return Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)));
         }
         Ok(())
     }
@@ -158,6 +157,7 @@ pub(super) fn note_dates(shared: &Arc<Shared>) -> Result<()> {
 /// Puts the contents of `value` in the place of a resource fork.
 pub(super) fn set_resource_fork(shared: &Arc<Shared>, node: NodeId, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
+    fork.check_writable()?;
     if fork.info().len > 0 && existing == Existing::Keep {
         return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(RESOURCE_FORK));
     }
@@ -176,6 +176,7 @@ pub(super) fn set_resource_fork(shared: &Arc<Shared>, node: NodeId, value: &dyn 
 /// Makes a resource fork empty, which must not be so already.
 pub(super) fn remove_resource_fork(shared: &Arc<Shared>, node: NodeId) -> Result<()> {
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
+    fork.check_writable()?;
     match fork.info().len {
         0 => Err(Error::not_found(LAYER, RESOURCE_FORK)),
         _ => fork.set_len(0, Leave::Zeros),

@@ -34,6 +34,7 @@ pub(super) use self::bitmap::run_in;
 use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::layout::Cnid;
+use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Timestamp, VolumeInfo};
 use crate::{Error, Result};
@@ -124,6 +125,17 @@ impl Shared {
     }
 }
 
+impl HfsPlusMut {
+    /// Refuses the attribute without which compressed contents are lost.
+    fn check_attribute(&self, node: NodeId, name: &str) -> Result<()> {
+        if name != decmpfs::ATTRIBUTE || self.shared.read().read.compression_of(node)?.is_none() {
+            return Ok(());
+        }
+        let message = "says how the contents are compressed, and is not changed by itself; replace the file instead";
+        Err(Error::unsupported(LAYER, message).named(name))
+    }
+}
+
 impl FileSystem for HfsPlusMut {
     fn volume(&self) -> VolumeInfo {
         self.shared.read().info()
@@ -159,7 +171,16 @@ impl FileSystem for HfsPlusMut {
     }
 
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?)))
+        let stored = |fork| Ok(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?)) as Arc<dyn BlockDevice>);
+        let compression = self.shared.read().read.compression_of(node)?;
+        match (compression, fork) {
+            (None, fork) => stored(fork),
+            (Some(value), Fork::Data) => {
+                let contents = decmpfs::contents(&value, || stored(Fork::Resource));
+                contents.map_err(|error| error.named(format!("object {}", node.0)))
+            }
+            (Some(_), Fork::Resource) => Ok(Arc::new(Memory::read_only([]))),
+        }
     }
 
     fn read_link(&self, node: NodeId) -> Result<String> {
@@ -216,6 +237,7 @@ impl FileSystemMut for HfsPlusMut {
         if name == super::RESOURCE_FORK {
             return file::set_resource_fork(&self.shared, node, value, existing);
         }
+        self.check_attribute(node, name)?;
         self.shared.write().set_xattr(node, name, value, existing)
     }
 
@@ -223,6 +245,7 @@ impl FileSystemMut for HfsPlusMut {
         if name == super::RESOURCE_FORK {
             return file::remove_resource_fork(&self.shared, node);
         }
+        self.check_attribute(node, name)?;
         self.shared.write().remove_xattr(node, name)
     }
 

@@ -7,7 +7,7 @@ use crate::fs::hfsplus::layout::{
     record_flags, record_type,
 };
 use crate::fs::hfsplus::stat::type_of;
-use crate::fs::{FileKind, NewKind, NewNode, Timestamp, UF_HIDDEN};
+use crate::fs::{FileKind, NewKind, NewNode, Timestamp, UF_COMPRESSED, UF_HIDDEN};
 
 impl Volume {
     /// The record of a new object without contents.
@@ -69,7 +69,7 @@ fn bsd(new: &NewNode) -> BsdInfoRaw {
         NewKind::File | NewKind::Special(FileKind::Folder | FileKind::Symlink, _) => FileKind::File,
         NewKind::Special(kind, _) => *kind,
     };
-    let [_, admin_flags, _, owner_flags] = new.flags.to_be_bytes();
+    let [_, admin_flags, _, owner_flags] = (new.flags & !UF_COMPRESSED).to_be_bytes();
     BsdInfoRaw {
         owner_id: new.uid.into(),
         group_id: new.gid.into(),

@@ -1,0 +1,238 @@
+//! Plain bytes into LZVN.
+//!
+//! Matches are found along chains of places whose next four bytes have the same hash. Of two places side by side the one
+//! that saves more is taken.
+
+use super::{END, LONG, MIN_MATCH};
+
+/// Further back no opcode reaches.
+const MAX_DISTANCE: usize = 0xFFFF;
+/// Nearer than this, an opcode is two bytes long.
+const NEAR: usize = 0x600;
+/// Nearer than this, an opcode of three bytes can hold a match of [`MAX_MIDDLE`].
+const MIDDLE: usize = 0x4000;
+/// The longest match of that opcode.
+const MAX_MIDDLE: usize = 34;
+/// The longest run of literals or match in one opcode.
+const MAX_LONG: usize = 255 + LONG;
+/// Literals that share an opcode with a match.
+const MAX_SHARED: usize = 3;
+
+const HASH_BITS: u32 = 14;
+const HASHED: usize = 4;
+/// No place.
+const NONE: u32 = u32::MAX;
+/// Places looked at for one match: more gives little.
+const PATIENCE: usize = 24;
+/// A match this long is taken without looking on.
+const ENOUGH: usize = 96;
+
+/// Keeps its tables from piece to piece.
+pub(crate) struct Encoder {
+    /// The last place of each hash.
+    last: Box<[u32]>,
+    /// The place before each with the same hash.
+    before: Vec<u32>,
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("lzvn::Encoder").finish_non_exhaustive()
+    }
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self { last: vec![NONE; 1 << HASH_BITS].into(), before: Vec::new() }
+    }
+}
+
+/// A match: bytes from `distance` before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Match {
+    len: usize,
+    distance: usize,
+}
+
+impl Match {
+    /// Bytes saved over literals, roughly, by opcodes as they would be written.
+    fn gain(self, previous: usize) -> isize {
+        let first = match self.distance {
+            distance if distance == previous => 1,
+            distance if distance < NEAR => 2,
+            _ => 3,
+        };
+        self.len as isize - first - (self.len / MAX_LONG) as isize
+    }
+}
+
+impl Encoder {
+    /// Appends a stream of `plain` (shorter than 2^31). `false`: it would be no shorter than `plain`, and `packed` is as it was.
+    pub(crate) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
+        let before = packed.len();
+        self.last.fill(NONE);
+        self.before.clear();
+        self.before.resize(plain.len(), NONE);
+
+        let mut out = Output { packed, distance: 0 };
+        let (mut at, mut unwritten) = (0, 0);
+        while at + HASHED <= plain.len() {
+            let Some(found) = self.find(plain, at, out.distance) else {
+                self.learn(plain, at);
+                at += 1;
+                continue;
+            };
+            self.learn(plain, at);
+            let mut chosen = (at, found);
+            if found.len < ENOUGH
+                && let Some(next) = self.find(plain, at + 1, out.distance)
+                && next.gain(out.distance) > found.gain(out.distance) + 1
+            {
+                chosen = (at + 1, next);
+            }
+            let (start, found) = chosen;
+            out.step(&plain[unwritten..start], found);
+            let end = start + found.len;
+            (at + 1..end).for_each(|place| self.learn(plain, place));
+            (at, unwritten) = (end, end);
+            // What grows will not shrink again by enough to matter.
+            if out.packed.len() - before > plain.len() {
+                break;
+            }
+        }
+        out.literals(&plain[unwritten..]);
+        out.packed.extend([END, 0, 0, 0, 0, 0, 0, 0]);
+        let shorter = packed.len() - before < plain.len();
+        if !shorter {
+            packed.truncate(before);
+        }
+        shorter
+    }
+
+    /// Remembers `place`.
+    fn learn(&mut self, plain: &[u8], place: usize) {
+        if let Some(hash) = hash(plain, place) {
+            self.before[place] = std::mem::replace(&mut self.last[hash], place as u32);
+        }
+    }
+
+    /// The match at `at` that saves most, if one saves anything.
+    fn find(&self, plain: &[u8], at: usize, previous: usize) -> Option<Match> {
+        let hash = hash(plain, at)?;
+        let mut best: Option<Match> = None;
+        let mut take = |found: Match| {
+            if found.gain(previous) > best.map_or(0, |best| best.gain(previous)) {
+                best = Some(found);
+            }
+            best.is_some_and(|best| best.len >= ENOUGH)
+        };
+        // The distance of the match before costs least.
+        if (1..=at).contains(&previous) {
+            let len = common(plain, at - previous, at);
+            if len >= MIN_MATCH && take(Match { len, distance: previous }) {
+                return best;
+            }
+        }
+        let mut place = self.last[hash];
+        for _ in 0..PATIENCE {
+            let from = place as usize;
+            if place == NONE || at - from > MAX_DISTANCE {
+                break;
+            }
+            let len = common(plain, from, at);
+            if len >= HASHED && take(Match { len, distance: at - from }) {
+                break;
+            }
+            place = self.before[from];
+        }
+        best
+    }
+}
+
+/// Of the four bytes at `at`; `None` where there are fewer.
+fn hash(plain: &[u8], at: usize) -> Option<usize> {
+    let bytes: [u8; HASHED] = plain.get(at..at + HASHED)?.try_into().ok()?;
+    Some((u32::from_le_bytes(bytes).wrapping_mul(0x9E37_79B1) >> (32 - HASH_BITS)) as usize)
+}
+
+/// How many bytes at `from` are the same as at `at`, behind it.
+fn common(plain: &[u8], from: usize, at: usize) -> usize {
+    let (one, other) = (&plain[from..plain.len() - (at - from)], &plain[at..]);
+    let (ones, others) = (one.chunks_exact(8), other.chunks_exact(8));
+    let whole = ones.zip(others).take_while(|(one, other)| one == other).count() * 8;
+    whole + one[whole..].iter().zip(&other[whole..]).take_while(|(one, other)| one == other).count()
+}
+
+/// The stream as it grows.
+struct Output<'a> {
+    packed: &'a mut Vec<u8>,
+    /// Of the last match.
+    distance: usize,
+}
+
+impl Output<'_> {
+    /// Literals, all of them in opcodes of their own.
+    fn literals(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(MAX_LONG));
+            match now.len() {
+                len @ 1..LONG => self.packed.push(0xE0 | len as u8),
+                len => self.packed.extend([0xE0, (len - LONG) as u8]),
+            }
+            self.packed.extend_from_slice(now);
+            bytes = later;
+        }
+    }
+
+    /// Literals, and the match behind them.
+    fn step(&mut self, literals: &[u8], found: Match) {
+        // The few that are left share the opcode of the match; a long run takes them along.
+        let alone = if literals.len() > MAX_SHARED { literals.len() } else { 0 };
+        self.literals(&literals[..alone]);
+        let shared = &literals[alone..];
+        let same = found.distance == self.distance;
+        let mut left = found.len;
+        if !same || !shared.is_empty() {
+            left -= self.shared(shared, found, same);
+        }
+        while left > 0 {
+            match left.min(MAX_LONG) {
+                len @ 1..LONG => self.packed.push(0xF0 | len as u8),
+                len => self.packed.extend([0xF0, (len - LONG) as u8]),
+            }
+            left -= left.min(MAX_LONG);
+        }
+        self.distance = found.distance;
+    }
+
+    /// An opcode of at most three literals and the beginning of a match; returns how much of the match it holds.
+    fn shared(&mut self, literals: &[u8], found: Match, same: bool) -> usize {
+        let count = literals.len();
+        // The codes of longer ones mean something else.
+        let short = found.len.min(10 - 2 * count);
+        let first = |low: usize| (count << 6 | (short - MIN_MATCH) << 3 | low) as u8;
+        let [x, y] = (found.distance as u16).to_le_bytes();
+        let held = match found.distance {
+            _ if same => {
+                self.packed.push(first(6));
+                short
+            }
+            distance if distance < NEAR && found.len - short < LONG => {
+                self.packed.extend([first(distance >> 8), x]);
+                short
+            }
+            distance if distance < MIDDLE => {
+                let len = found.len.min(MAX_MIDDLE);
+                let [x, y] = ((distance << 2 | (len - MIN_MATCH) & 3) as u16).to_le_bytes();
+                self.packed.extend([0xA0 | (count << 3 | (len - MIN_MATCH) >> 2) as u8, x, y]);
+                len
+            }
+            _ => {
+                self.packed.extend([first(7), x, y]);
+                short
+            }
+        };
+        self.packed.extend_from_slice(literals);
+        held
+    }
+}

@@ -1,0 +1,119 @@
+//! LZVN without a frame, as compressed files hold it: a byte code of literals and matches. Source: docs/formats/decmpfs.md §5.2.
+//!
+//! Inside LZFSE streams it has a frame, and the LZFSE decoder knows it; on its own it has no length, and often no proper end.
+
+#[cfg(test)]
+mod encode;
+#[cfg(test)]
+mod tests;
+
+use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
+
+#[cfg(test)]
+pub(super) use encode::Encoder;
+
+/// The end of a stream: this opcode and seven zeros. Decoders of others need all eight.
+const END: u8 = 0x06;
+/// Opcodes that do nothing.
+const NOTHING: [u8; 2] = [0x0E, 0x16];
+/// Literals or a match of this length and more have it in a byte of its own.
+const LONG: usize = 16;
+/// The shortest match.
+const MIN_MATCH: usize = 3;
+
+/// What an opcode asks for.
+struct Step {
+    /// Bytes of the opcode.
+    len: usize,
+    literals: usize,
+    matched: usize,
+    /// `None`: that of the match before.
+    distance: Option<usize>,
+}
+
+impl Step {
+    fn literals(len: usize, literals: usize) -> Self {
+        Self { len, literals, matched: 0, distance: None }
+    }
+
+    fn again(len: usize, matched: usize) -> Self {
+        Self { len, literals: 0, matched, distance: None }
+    }
+
+    /// The opcode at the beginning of `code`, which does something. `None`: there is no such one, or it is cut off.
+    fn parse(code: &[u8]) -> Option<Self> {
+        let first = *code.first()?;
+        let at = |index: usize| code.get(index).map(|&byte| usize::from(byte));
+        let (high, middle, low) = (usize::from(first >> 6), usize::from(first >> 3 & 7), first & 7);
+        Some(match first {
+            0x1E | 0x26 | 0x2E | 0x36 | 0x3E | 0x70..=0x7F | 0xD0..=0xDF => return None,
+            0xE0 => Self::literals(2, at(1)? + LONG),
+            0xE1..=0xEF => Self::literals(1, usize::from(first & 0xF)),
+            0xF0 => Self::again(2, at(1)? + LONG),
+            0xF1.. => Self::again(1, usize::from(first & 0xF)),
+            0xA0..=0xBF => {
+                let (x, y) = (at(1)?, at(2)?);
+                let matched = (usize::from(low) << 2 | x & 3) + MIN_MATCH;
+                Self { len: 3, literals: middle & 3, matched, distance: Some((x | y << 8) >> 2) }
+            }
+            _ => {
+                let (len, distance) = match low {
+                    6 => (1, None),
+                    7 => (3, Some(at(1)? | at(2)? << 8)),
+                    _ => (2, Some(usize::from(low) << 8 | at(1)?)),
+                };
+                Self { len, literals: high, matched: middle + MIN_MATCH, distance }
+            }
+        })
+    }
+}
+
+/// Fills `plain`. What follows in `packed` is ignored.
+pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+    let (mut rest, mut at, mut distance) = (packed, 0, 0);
+    while at < plain.len() {
+        match rest.first() {
+            None | Some(&END) => return Err(Fault::new(TOO_SHORT)),
+            Some(byte) if NOTHING.contains(byte) => {
+                rest = &rest[1..];
+                continue;
+            }
+            Some(_) => {}
+        }
+        let step = Step::parse(rest).ok_or(Fault::new(BROKEN))?;
+        let (literals, behind) = rest[step.len..].split_at_checked(step.literals).ok_or(Fault::new(TOO_SHORT))?;
+        let end = at + step.literals;
+        plain.get_mut(at..end).ok_or(Fault::new(TOO_LONG))?.copy_from_slice(literals);
+        (at, rest) = (end, behind);
+
+        distance = step.distance.unwrap_or(distance);
+        if step.matched > 0 {
+            repeat(plain, at, distance, step.matched)?;
+            at += step.matched;
+        }
+    }
+    Ok(())
+}
+
+/// Copies `len` bytes to `at` from `distance` before it; where they overlap, what was just copied is copied again.
+fn repeat(plain: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), Fault> {
+    if distance == 0 || distance > at {
+        return Err(Fault::new(BROKEN));
+    }
+    if len > plain.len() - at {
+        return Err(Fault::new(TOO_LONG));
+    }
+    let from = at - distance;
+    if distance >= len {
+        plain.copy_within(from..from + len, at);
+        return Ok(());
+    }
+    // Each copy doubles what repeats.
+    let mut done = 0;
+    while done < len {
+        let now = (distance + done).min(len - done);
+        plain.copy_within(from..from + now, at + done);
+        done += now;
+    }
+    Ok(())
+}

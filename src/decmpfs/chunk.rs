@@ -1,0 +1,40 @@
+//! One chunk: packed, or behind a byte that says it is not (§5).
+
+use super::{LAYER, Method};
+use crate::codec::{self, Codec};
+use crate::{Error, Kind, Result};
+
+/// Whether a chunk that begins with `first` is stored as it is, behind that byte.
+fn is_stored(method: Method, first: u8) -> bool {
+    match method {
+        Method::Stored => true,
+        // A zlib stream begins with a byte whose low half is 8.
+        Method::Zlib | Method::Lzbitmap => first & 0xF == 0xF,
+        // The opcode of a stream's end, with which none begins.
+        Method::Lzvn => first == 0x06,
+        // Every block of a stream begins with `bvx`.
+        Method::Lzfse => first != b'b',
+    }
+}
+
+/// Fills `plain`, which is not empty. Bytes after a stream's end are ignored: real files have them.
+pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<()> {
+    let Some((&first, rest)) = packed.split_first() else {
+        return Err(Error::new(Kind::Corrupt, LAYER, "a chunk is empty"));
+    };
+    if is_stored(method, first) {
+        let stored = rest.get(..plain.len()).ok_or_else(|| {
+            let message = format!("a chunk holds {} of {} bytes, not packed", rest.len(), plain.len());
+            Error::new(Kind::Corrupt, LAYER, message)
+        })?;
+        plain.copy_from_slice(stored);
+        return Ok(());
+    }
+    match method {
+        Method::Stored => Ok(()), // never: all are stored
+        Method::Zlib => Codec::Zlib.decode(packed, plain),
+        Method::Lzvn => codec::decode_lzvn(packed, plain),
+        Method::Lzfse => Codec::Lzfse.decode(packed, plain),
+        Method::Lzbitmap => codec::decode_lzbitmap(packed, plain),
+    }
+}

@@ -1,0 +1,151 @@
+//! Contents in a resource fork as a device: any place can be read, and only the chunks touched are decoded.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::table::Table;
+use super::{CHUNK, LAYER, Method, chunk};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::{Error, Result};
+
+/// Chunks that are decoded side by side for a reader who goes on from where it stopped.
+const AHEAD: u64 = 8;
+
+/// A compressed file's contents.
+#[derive(Debug)]
+pub(super) struct Contents {
+    fork: Arc<dyn BlockDevice>,
+    table: Table,
+    method: Method,
+    len: u64,
+    recent: Mutex<Recent>,
+}
+
+/// What was decoded last, for whoever reads less than a chunk at a time.
+#[derive(Debug, Clone, Default)]
+struct Recent {
+    chunks: Range<u64>,
+    plain: Arc<Vec<u8>>,
+    /// Where the last reader stopped.
+    stopped: Option<u64>,
+}
+
+impl Contents {
+    pub(super) fn new(fork: Arc<dyn BlockDevice>, table: Table, method: Method, len: u64) -> Self {
+        Self { fork, table, method, len, recent: Mutex::default() }
+    }
+
+    fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
+        // Replaced whole: nobody leaves it half done.
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes of the contents that `chunks` are.
+    fn bytes(&self, chunks: &Range<u64>) -> Range<u64> {
+        chunks.start * CHUNK..(chunks.end * CHUNK).min(self.len)
+    }
+
+    /// Decodes `chunks` into `plain`, which has their length, on all cores.
+    fn decode(&self, chunks: Range<u64>, plain: &mut [u8]) -> Result<()> {
+        let places = self.table.places(&*self.fork, chunks.clone())?;
+        let single = places.len() <= 1;
+        let mut work = places.into_iter().zip(plain.chunks_mut(CHUNK as usize)).zip(chunks);
+        let one = |((place, plain), number): ((Range<u64>, &mut [u8]), u64)| {
+            self.decode_one(&place, plain).map_err(|error| {
+                let message = format!("chunk {number} of the contents cannot be decoded from {} bytes", place.end - place.start);
+                Error::corrupt(LAYER, place.start, message).caused_by(error)
+            })
+        };
+        if single {
+            return work.try_for_each(one);
+        }
+        work.collect::<Vec<_>>().into_par_iter().try_for_each(one)
+    }
+
+    fn decode_one(&self, place: &Range<u64>, plain: &mut [u8]) -> Result<()> {
+        thread_local! {
+            static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        // Taken rather than borrowed: the device below may be one of these, too.
+        let mut packed = PACKED.take();
+        packed.resize((place.end - place.start) as usize, 0);
+        let decoded = self.fork.read_at(place.start, &mut packed).and_then(|()| chunk::decode(self.method, &packed, plain));
+        PACKED.set(packed);
+        decoded
+    }
+
+    /// Makes `chunk` and, for who reads on, those behind it recent.
+    fn load(&self, chunk: u64, reads_on: bool) -> Result<Recent> {
+        let end = if reads_on { self.table.chunks.min(chunk + AHEAD) } else { chunk + 1 };
+        let bytes = self.bytes(&(chunk..end));
+        let mut plain = vec![0; (bytes.end - bytes.start) as usize];
+        self.decode(chunk..end, &mut plain)?;
+        Ok(Recent { chunks: chunk..end, plain: Arc::new(plain), stopped: None })
+    }
+}
+
+impl BlockDevice for Contents {
+    fn info(&self) -> Info {
+        Info { len: self.len, access: Access::ReadOnly, ..self.fork.info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = self.info().check(LAYER, offset, buf.len() as u64)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let mut recent = self.recent().clone();
+        let reads_on = recent.stopped == Some(offset);
+        let (mut at, mut rest) = (offset, buf);
+        while at < end {
+            let chunk = at / CHUNK;
+            // Whole chunks, more than are worth keeping, go where they are wanted.
+            let whole = if end == self.len { self.table.chunks } else { end / CHUNK };
+            if at.is_multiple_of(CHUNK) && whole >= chunk + AHEAD {
+                let bytes = self.bytes(&(chunk..whole));
+                let (now, later) = rest.split_at_mut((bytes.end - bytes.start) as usize);
+                self.decode(chunk..whole, now)?;
+                (at, rest) = (bytes.end, later);
+                continue;
+            }
+            if !recent.chunks.contains(&chunk) {
+                recent = self.load(chunk, reads_on || end > (chunk + 1) * CHUNK)?;
+            }
+            let bytes = self.bytes(&recent.chunks);
+            let stop = end.min(bytes.end);
+            let (now, later) = rest.split_at_mut((stop - at) as usize);
+            now.copy_from_slice(&recent.plain[(at - bytes.start) as usize..(stop - bytes.start) as usize]);
+            (at, rest) = (stop, later);
+        }
+        *self.recent() = Recent { stopped: Some(end), ..recent };
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,63 @@
+//! What stands on disk: the head of the attribute (§2) and of the two kinds of resource fork (§4).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian, little_endian};
+
+/// The head of the attribute; contents follow where the type says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct HeaderRaw {
+    /*00*/ pub(crate) magic: [u8; 4], // MAGIC
+    /*04*/ pub(crate) compression_type: little_endian::U32,
+    /*08*/ pub(crate) uncompressed_size: little_endian::U64,
+}
+const _: () = assert!(size_of::<HeaderRaw>() == 16);
+
+/// In [`HeaderRaw::magic`].
+pub(crate) const MAGIC: [u8; 4] = *b"fpmc";
+/// The longest attribute that macOS accepts.
+pub(crate) const MAX_ATTRIBUTE: usize = 3802;
+
+/// Types of files whose contents are on a server.
+pub(crate) const DATALESS_FILE: u32 = 0x8000_0001;
+pub(crate) const DATALESS_PACKAGE: u32 = 0x8000_0002;
+
+/// Bytes of the contents. A package has the number of its children in the high bits.
+pub(crate) fn size(header: &HeaderRaw) -> u64 {
+    let size = header.uncompressed_size.get();
+    match header.compression_type.get() {
+        DATALESS_PACKAGE => size & ((1 << 40) - 1),
+        _ => size,
+    }
+}
+
+/// The head of a classic resource fork, in which zlib chunks are (§4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ResourceForkRaw {
+    /*00*/ pub(crate) data: big_endian::U32, // where the resources begin: RESOURCES
+    /*04*/ pub(crate) map: big_endian::U32,
+    /*08*/ pub(crate) data_len: big_endian::U32,
+    /*12*/ pub(crate) map_len: big_endian::U32,
+}
+const _: () = assert!(size_of::<ResourceForkRaw>() == 16);
+
+/// Where macOS puts the one resource.
+pub(crate) const RESOURCES: u32 = 0x100;
+
+/// What the resource begins with; an [`EntryRaw`] for each chunk follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ResourceRaw {
+    /*00*/ pub(crate) len: big_endian::U32, // of the rest of the resource
+    /*04*/ pub(crate) chunks: little_endian::U32,
+}
+const _: () = assert!(size_of::<ResourceRaw>() == 8);
+
+/// Where a chunk is, counted from [`ResourceRaw::chunks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct EntryRaw {
+    /*00*/ pub(crate) offset: little_endian::U32,
+    /*04*/ pub(crate) len: little_endian::U32,
+}
+const _: () = assert!(size_of::<EntryRaw>() == 8);

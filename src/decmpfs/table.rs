@@ -1,0 +1,122 @@
+//! Where in a resource fork each chunk is (§4.1, §4.2). Read as it is needed, so that a file costs what is read of it.
+
+use std::ops::Range;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes, little_endian::U32};
+
+use super::layout::{EntryRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
+use super::{CHUNK, LAYER, Method};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::{Error, Result};
+
+/// The longest chunk that is accepted: twice its contents, as LZFSE makes some longer than they were.
+const MAX_PACKED: u64 = 2 * CHUNK;
+
+/// The table of chunks of one fork.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Table {
+    form: Form,
+    /// Bytes of the fork.
+    fork: u64,
+    /// Chunks of the contents.
+    pub(super) chunks: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// Pairs of offset and length, counted from `base`, in a classic resource.
+    Resource { base: u64 },
+    /// Offsets from the beginning of the fork; one more than there are chunks.
+    Offsets,
+}
+
+impl Table {
+    /// Reads the head of the table of `size` bytes of contents.
+    pub(super) fn open(fork: &dyn BlockDevice, method: Method, size: u64) -> Result<Self> {
+        let (len, chunks) = (fork.info().len, size.div_ceil(CHUNK));
+        if chunks == 0 {
+            return Ok(Self { form: Form::Offsets, fork: len, chunks });
+        }
+        let mut first = [0; 4];
+        read(fork, 0, &mut first)?;
+        let classic = match method {
+            Method::Zlib => true,
+            // Described in both forms.
+            Method::Stored => first == RESOURCES.to_be_bytes(),
+            _ => false,
+        };
+        let (form, counted, at) = match classic {
+            true => {
+                let mut head = ResourceForkRaw::new_zeroed();
+                read(fork, 0, head.as_mut_bytes())?;
+                let at = u64::from(head.data.get());
+                let mut resource = ResourceRaw::new_zeroed();
+                read(fork, at, resource.as_mut_bytes())?;
+                (Form::Resource { base: at + 4 }, resource.chunks.get().into(), at + 4)
+            }
+            false => (Form::Offsets, u64::from(u32::from_le_bytes(first) / 4).saturating_sub(1), 0),
+        };
+        if counted < chunks {
+            let message = format!("{chunks} chunks expected for {size} bytes, the table has {counted}");
+            return Err(Error::corrupt(LAYER, at, message));
+        }
+        Ok(Self { form, fork: len, chunks })
+    }
+
+    /// Where `chunks` are in the fork. At most the fork's own length is asked of memory.
+    pub(super) fn places(&self, fork: &dyn BlockDevice, chunks: Range<u64>) -> Result<Vec<Range<u64>>> {
+        let count = (chunks.end - chunks.start) as usize;
+        match self.form {
+            Form::Resource { base } => {
+                let at = base + 4 + chunks.start * size_of::<EntryRaw>() as u64;
+                let bytes = self.bytes(fork, at, count * size_of::<EntryRaw>())?;
+                let entries = bytes.chunks_exact(size_of::<EntryRaw>()).filter_map(|entry| EntryRaw::read_from_bytes(entry).ok());
+                let place = |entry: EntryRaw| {
+                    let start = base + u64::from(entry.offset.get());
+                    start..start + u64::from(entry.len.get())
+                };
+                self.check(chunks, at, entries.map(place))
+            }
+            Form::Offsets => {
+                let at = chunks.start * 4;
+                let bytes = self.bytes(fork, at, (count + 1) * 4)?;
+                let offsets = bytes.chunks_exact(4).filter_map(|offset| U32::read_from_bytes(offset).ok());
+                let offsets: Vec<u64> = offsets.map(|offset| offset.get().into()).collect();
+                self.check(chunks, at, offsets.windows(2).map(|pair| pair[0]..pair[1]))
+            }
+        }
+    }
+
+    fn bytes(&self, fork: &dyn BlockDevice, at: u64, len: usize) -> Result<Vec<u8>> {
+        match at.checked_add(len as u64) {
+            Some(end) if end <= self.fork => fork.read_vec(at, len),
+            _ => Err(short(self.fork, at, len)),
+        }
+    }
+
+    fn check(&self, chunks: Range<u64>, at: u64, places: impl Iterator<Item = Range<u64>>) -> Result<Vec<Range<u64>>> {
+        let check = |(chunk, place): (u64, Range<u64>)| {
+            if place.start < place.end && place.end <= self.fork && place.end - place.start <= MAX_PACKED {
+                return Ok(place);
+            }
+            let message = format!(
+                "chunk {chunk} is said to be at bytes {} to {} of a fork of {}; at most {MAX_PACKED} bytes within it expected",
+                place.start, place.end, self.fork
+            );
+            Err(Error::corrupt(LAYER, at, message))
+        };
+        chunks.zip(places).map(check).collect()
+    }
+}
+
+fn read(fork: &dyn BlockDevice, at: u64, buf: &mut [u8]) -> Result<()> {
+    let len = fork.info().len;
+    match at.checked_add(buf.len() as u64) {
+        Some(end) if end <= len => fork.read_at(at, buf),
+        _ => Err(short(len, at, buf.len())),
+    }
+}
+
+fn short(fork: u64, at: u64, wanted: usize) -> Error {
+    Error::corrupt(LAYER, at, format!("{wanted} bytes of the table expected, the resource fork ends at byte {fork}"))
+}

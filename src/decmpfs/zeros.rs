@@ -1,0 +1,50 @@
+//! Contents of nothing but zeros, stored nowhere.
+
+use std::ops::Range;
+
+use super::LAYER;
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::{Error, Result};
+
+/// Zeros, read-only.
+#[derive(Debug)]
+pub(super) struct Zeros {
+    pub(super) len: u64,
+}
+
+impl BlockDevice for Zeros {
+    fn info(&self) -> Info {
+        Info { len: self.len, block: 512, write: 1, discard: 1, access: Access::ReadOnly }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(Extent { kind: ExtentKind::Zero, len: range.end - range.start })
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
+        Ok(None)
+    }
+}
