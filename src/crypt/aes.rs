@@ -3,6 +3,7 @@
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes256, Block};
 
+use super::back_end::BackEnd;
 #[cfg(target_arch = "x86_64")]
 use super::cpu::NativeAes;
 use crate::{Error, Result};
@@ -23,15 +24,21 @@ pub(super) enum Cipher {
 
 impl Cipher {
     /// A key of 16 or 32 bytes.
-    pub(super) fn new(key: &[u8]) -> Result<Self> {
+    pub(super) fn new(key: &[u8], back_end: BackEnd) -> Result<Self> {
         #[cfg(target_arch = "x86_64")]
-        if let Some(native) = NativeAes::new(key) {
+        let native = match back_end {
+            BackEnd::Best => NativeAes::new(key),
+            BackEnd::Narrow => NativeAes::narrow(key),
+            BackEnd::Portable => None,
+        };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = native {
             return Ok(Self::Native(Box::new(native)));
         }
         Self::portable(key)
     }
 
-    /// The same without the processor's instructions of our own choosing.
+    /// By the `aes` crate.
     fn portable(key: &[u8]) -> Result<Self> {
         match key.len() {
             16 => Ok(Self::Aes128(Box::new(Aes128::new_from_slice(key).map_err(|_| bad_key(key))?))),
@@ -126,13 +133,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const ALL: [BackEnd; 3] = [BackEnd::Best, BackEnd::Narrow, BackEnd::Portable];
+
     /// FIPS 197, appendix C: one block, so CBC with a vector of zeros.
     #[test]
     fn known_answers() {
         let plain: Cell = std::array::from_fn(|n| n as u8 * 0x11);
         for (len, first) in [(16u8, [0x69, 0xC4, 0xE0, 0xD8]), (32, [0x8E, 0xA2, 0xB7, 0xCA])] {
             let key: Vec<u8> = (0..len).collect();
-            for cipher in [Cipher::new(&key).unwrap(), Cipher::portable(&key).unwrap()] {
+            for back_end in ALL {
+                let cipher = Cipher::new(&key, back_end).unwrap();
                 let (mut padded, mut data) = ([0; 64], [0; 64]);
                 padded[..16].copy_from_slice(&plain);
                 cipher.encrypt(&[[0; 16]], &padded, &mut data, 64);
@@ -143,14 +153,7 @@ mod tests {
 
     #[test]
     fn refuses_other_key_lengths() {
-        assert!(Cipher::new(&[0; 24]).is_err());
-    }
-
-    fn ciphers(key: &[u8]) -> Vec<Cipher> {
-        let all = vec![Cipher::new(key).unwrap()];
-        #[cfg(target_arch = "x86_64")]
-        let all = all.into_iter().chain(NativeAes::narrow(key).map(|native| Cipher::Native(Box::new(native)))).collect();
-        all
+        assert!(ALL.iter().all(|&back_end| Cipher::new(&[0; 24], back_end).is_err()));
     }
 
     proptest! {
@@ -173,7 +176,8 @@ mod tests {
             let plain = bytes(chains * block);
             let mut expected = vec![0; plain.len()];
             Cipher::portable(&key).unwrap().encrypt(&ivs, &plain, &mut expected, block);
-            for cipher in ciphers(&key) {
+            for back_end in ALL {
+                let cipher = Cipher::new(&key, back_end).unwrap();
                 let mut data = vec![0; plain.len()];
                 cipher.encrypt(&ivs, &plain, &mut data, block);
                 prop_assert!(data == expected);

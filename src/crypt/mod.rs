@@ -5,6 +5,7 @@
 //! Source: docs/formats/encrypted.md.
 
 mod aes;
+mod back_end;
 mod blocks;
 mod check;
 #[cfg(target_arch = "x86_64")]
@@ -22,6 +23,7 @@ mod rewrite;
 mod secret;
 mod sectors;
 
+pub use back_end::BackEnd;
 pub(crate) use blocks::{Blank, Blocks, Window};
 pub use check::check;
 pub use device::Device;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::aes::{Cell, Cipher};
+use super::back_end::BackEnd;
 use super::hmac::HmacKey;
 use super::keys::KeyMaterial;
 use crate::{Error, Kind, Result};
@@ -21,7 +22,13 @@ pub struct Sectors {
 impl Sectors {
     /// For blocks of `block` bytes: 512 or 4096.
     pub fn new(keys: &KeyMaterial, block: u32) -> Result<Self> {
-        Ok(Self { cipher: Cipher::new(keys.cipher())?, vectors: HmacKey::new(keys.mac()), block: block as usize })
+        Self::with(keys, block, BackEnd::Best)
+    }
+
+    /// The same, by other means than the fastest.
+    pub fn with(keys: &KeyMaterial, block: u32, back_end: BackEnd) -> Result<Self> {
+        let cipher = Cipher::new(keys.cipher(), back_end)?;
+        Ok(Self { cipher, vectors: HmacKey::with(keys.mac(), back_end), block: block as usize })
     }
 
     /// Bytes of a block.
@@ -84,6 +91,8 @@ impl fmt::Debug for Sectors {
 mod tests {
     use super::*;
 
+    const ALL: [BackEnd; 3] = [BackEnd::Best, BackEnd::Narrow, BackEnd::Portable];
+
     fn hex<const N: usize>(text: &str) -> [u8; N] {
         std::array::from_fn(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap())
     }
@@ -93,12 +102,14 @@ mod tests {
     fn synthetic_vector() {
         let keys =
             KeyMaterial::new(&std::array::from_fn::<u8, 16, _>(|n| 0x40 + n as u8), &std::array::from_fn(|n| 0x50 + n as u8));
-        let sectors = Sectors::new(&keys, 512).unwrap();
-        let mut cipher = [0; 512];
-        sectors.encrypt(1, &[0; 512], &mut cipher).unwrap();
-        assert_eq!(cipher[..32], hex::<32>("2813d4fa5690ff9a5dd935f54ab96c71ecbeb6b039842bdcc8e275c4eabfd0fe"));
-        sectors.decrypt(1, &mut cipher).unwrap();
-        assert_eq!(cipher, [0; 512]);
+        for back_end in ALL {
+            let sectors = Sectors::with(&keys, 512, back_end).unwrap();
+            let mut cipher = [0; 512];
+            sectors.encrypt(1, &[0; 512], &mut cipher).unwrap();
+            assert_eq!(cipher[..32], hex::<32>("2813d4fa5690ff9a5dd935f54ab96c71ecbeb6b039842bdcc8e275c4eabfd0fe"));
+            sectors.decrypt(1, &mut cipher).unwrap();
+            assert_eq!(cipher, [0; 512]);
+        }
     }
 
     /// §8, V2: a real image's first blocks.
@@ -113,9 +124,9 @@ mod tests {
 
     #[test]
     fn many_blocks_at_once_are_the_same_as_one_by_one() {
-        for block in [512, 4096] {
-            let sectors = Sectors::new(&KeyMaterial::new(&[7; 32], &[9; 20]), block).unwrap();
-            let plain: Vec<u8> = (0..3 << 20).map(|n: u32| (n / 3) as u8).collect();
+        for (block, back_end) in [512, 4096].into_iter().flat_map(|block| ALL.map(|back_end| (block, back_end))) {
+            let sectors = Sectors::with(&KeyMaterial::new(&[7; 32], &[9; 20]), block, back_end).unwrap();
+            let plain: Vec<u8> = (0..45 * block).map(|n| (n / 3) as u8).collect();
             let (mut at_once, mut one_by_one) = (vec![0; plain.len()], vec![0; plain.len()]);
             sectors.encrypt(1000, &plain, &mut at_once).unwrap();
             for (n, (plain, cipher)) in plain.chunks(block as usize).zip(one_by_one.chunks_mut(block as usize)).enumerate() {

@@ -1,20 +1,11 @@
-//! The only `unsafe` of the library: AES and SHA-1 through the processor's own instructions, on x86-64.
-//!
-//! CBC encryption is serial within a block of the image, but blocks are independent: sixteen of them run side by side, one in each
-//! 128-bit lane of four 512-bit registers, and hide the latency of the AES unit twelvefold. Decryption is parallel by nature.
-//! An initialisation vector is the HMAC-SHA1 of a number, two compressions once the key's pads are prepared; four run side by side.
-//!
-//! Every function here is compared with the plain crates on random input (`aes.rs`, `hmac.rs`), and each back end is a type that
-//! only its own detection can make, which is the proof that its instructions exist.
-#![allow(unsafe_code, reason = "intrinsics; each block says why it is sound")]
+//! AES-CBC of many blocks of an image: by AES-NI eight chains side by side, by VAES on 512-bit registers sixteen.
 
 use std::arch::x86_64::*;
 use std::array;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Bytes of an AES block.
-const CELL: usize = 16;
+use super::{CELL, from_bytes, to_bytes};
 
 /// Round keys for both directions, and how many rounds (10 or 14).
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -25,20 +16,19 @@ struct Schedule {
 }
 
 /// AES by AES-NI, eight chains side by side, and by VAES on 512-bit registers, sixteen, where the processor has it.
-pub(super) struct NativeAes {
+pub(in crate::crypt) struct NativeAes {
     schedule: Schedule,
     wide: bool,
 }
 
 impl NativeAes {
     /// The key's schedule, if this processor has the instructions. The key is of 16 or 32 bytes.
-    pub(super) fn new(key: &[u8]) -> Option<Self> {
+    pub(in crate::crypt) fn new(key: &[u8]) -> Option<Self> {
         Self::with_width(key, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vaes"))
     }
 
     /// The same, without the wide registers.
-    #[cfg(test)]
-    pub(super) fn narrow(key: &[u8]) -> Option<Self> {
+    pub(in crate::crypt) fn narrow(key: &[u8]) -> Option<Self> {
         Self::with_width(key, false)
     }
 
@@ -51,7 +41,7 @@ impl NativeAes {
     }
 
     /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of its own that begins with its vector.
-    pub(super) fn encrypt(&self, ivs: &[[u8; CELL]], plain: &[u8], cipher: &mut [u8], block: usize) {
+    pub(in crate::crypt) fn encrypt(&self, ivs: &[[u8; CELL]], plain: &[u8], cipher: &mut [u8], block: usize) {
         check(ivs, plain, block);
         check(ivs, cipher, block);
         let mut done = 0;
@@ -74,7 +64,7 @@ impl NativeAes {
     }
 
     /// Decrypts `ivs.len()` blocks of `block` bytes in place, each a CBC chain of its own that begins with its vector.
-    pub(super) fn decrypt(&self, ivs: &[[u8; CELL]], data: &mut [u8], block: usize) {
+    pub(in crate::crypt) fn decrypt(&self, ivs: &[[u8; CELL]], data: &mut [u8], block: usize) {
         check(ivs, data, block);
         for (iv, chain) in ivs.iter().zip(data.chunks_exact_mut(block)) {
             // SAFETY: as for `encrypt`; the wide form takes chains of whole 512 bytes only.
@@ -138,18 +128,6 @@ fn expand(key: &[u8]) -> Schedule {
 fn substitute(word: u32) -> u32 {
     let all = _mm_set1_epi32(word as i32);
     _mm_cvtsi128_si32(_mm_aeskeygenassist_si128(all, 0)) as u32
-}
-
-#[inline]
-fn to_bytes(x: __m128i) -> [u8; CELL] {
-    // SAFETY: both are 16 plain bytes.
-    unsafe { std::mem::transmute(x) }
-}
-
-#[inline]
-fn from_bytes(x: &[u8; CELL]) -> __m128i {
-    // SAFETY: both are 16 plain bytes.
-    unsafe { std::mem::transmute(*x) }
 }
 
 /// The round keys in registers.
@@ -300,137 +278,4 @@ fn decrypt_wide(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
             unsafe { _mm512_storeu_si512(base.add(64 * n).cast(), x) };
         }
     }
-}
-
-/// SHA-1 by the SHA extensions.
-#[derive(Clone, Copy)]
-pub(super) struct NativeSha1(());
-
-/// A SHA-1 state as the instructions want it: the words A to D with A on top, and E in the top word of the second.
-#[derive(Clone, Copy)]
-struct Sha1State {
-    abcd: __m128i,
-    e: __m128i,
-}
-
-impl NativeSha1 {
-    /// If this processor has the instructions.
-    pub(super) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1")).then_some(Self(()))
-    }
-
-    /// The first 16 bytes of HMAC-SHA1 of each of the numbers from `first`, 32 bits big-endian, by the states of the key's two pads.
-    pub(super) fn number_macs(self, inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
-        // SAFETY: the SHA extensions were detected, or `self` would not exist.
-        unsafe { number_macs(inner, outer, first, macs) }
-    }
-
-    /// PBKDF2's chain: xors `count` further MACs, each of the one before, into `sum`.
-    pub(super) fn chain(self, inner: &[u32; 5], outer: &[u32; 5], mac: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
-        // SAFETY: as above.
-        unsafe { chain(inner, outer, mac, sum, count) }
-    }
-}
-
-#[target_feature(enable = "sha,sse4.1")]
-fn load(state: &[u32; 5]) -> Sha1State {
-    let [a, b, c, d, e] = state.map(|word| word as i32);
-    Sha1State { abcd: _mm_set_epi32(a, b, c, d), e: _mm_set_epi32(e, 0, 0, 0) }
-}
-
-#[target_feature(enable = "sha,sse4.1")]
-fn words(state: Sha1State) -> [u32; 5] {
-    [
-        _mm_extract_epi32::<3>(state.abcd) as u32,
-        _mm_extract_epi32::<2>(state.abcd) as u32,
-        _mm_extract_epi32::<1>(state.abcd) as u32,
-        _mm_extract_epi32::<0>(state.abcd) as u32,
-        _mm_extract_epi32::<3>(state.e) as u32,
-    ]
-}
-
-/// One compression in each of `L` lanes: twenty groups of four rounds, the message schedule kept in four registers.
-#[inline]
-#[target_feature(enable = "sha,sse4.1")]
-fn compress<const L: usize>(state: &mut [Sha1State; L], mut message: [[__m128i; 4]; L]) {
-    let start = *state;
-    macro_rules! group {
-        ($i:expr, $f:expr) => {
-            for lane in 0..L {
-                let w = &mut message[lane];
-                if $i >= 4 {
-                    let mixed = _mm_xor_si128(_mm_sha1msg1_epu32(w[$i & 3], w[($i + 1) & 3]), w[($i + 2) & 3]);
-                    w[$i & 3] = _mm_sha1msg2_epu32(mixed, w[($i + 3) & 3]);
-                }
-                let next =
-                    if $i == 0 { _mm_add_epi32(state[lane].e, w[0]) } else { _mm_sha1nexte_epu32(state[lane].e, w[$i & 3]) };
-                state[lane].e = state[lane].abcd;
-                state[lane].abcd = _mm_sha1rnds4_epu32::<$f>(state[lane].abcd, next);
-            }
-        };
-    }
-    macro_rules! groups {
-        ($($i:literal $f:literal),*) => { $(group!($i, $f);)* };
-    }
-    groups!(0 0, 1 0, 2 0, 3 0, 4 0, 5 1, 6 1, 7 1, 8 1, 9 1, 10 2, 11 2, 12 2, 13 2, 14 2, 15 3, 16 3, 17 3, 18 3, 19 3);
-    for lane in 0..L {
-        state[lane].abcd = _mm_add_epi32(state[lane].abcd, start[lane].abcd);
-        state[lane].e = _mm_sha1nexte_epu32(state[lane].e, start[lane].e);
-    }
-}
-
-/// The MAC of a message whose last block, padded, is `message`: the rest of the inner hash, then the whole outer one.
-#[inline]
-#[target_feature(enable = "sha,sse4.1")]
-fn mac<const L: usize>(inner: Sha1State, outer: Sha1State, message: [[__m128i; 4]; L]) -> [Sha1State; L] {
-    let mut hash = [inner; L];
-    compress(&mut hash, message);
-    let mut tag = [outer; L];
-    compress(&mut tag, array::from_fn(|lane| digest_block(hash[lane])));
-    tag
-}
-
-/// A digest of 20 bytes as the only block after a pad of 64, padded.
-#[inline]
-#[target_feature(enable = "sha,sse4.1")]
-fn digest_block(hash: Sha1State) -> [__m128i; 4] {
-    let pad = _mm_set_epi32(0, 0x8000_0000_u32 as i32, 0, 0);
-    let last = _mm_and_si128(hash.e, _mm_set_epi32(-1, 0, 0, 0));
-    [hash.abcd, _mm_or_si128(last, pad), _mm_setzero_si128(), _mm_set_epi32(0, 0, 0, (64 + 20) * 8)]
-}
-
-/// A 32-bit number as the only block after a pad of 64, padded.
-#[inline]
-#[target_feature(enable = "sha,sse4.1")]
-fn number_block(number: u32) -> [__m128i; 4] {
-    let zero = _mm_setzero_si128();
-    [_mm_set_epi32(number as i32, 0x8000_0000_u32 as i32, 0, 0), zero, zero, _mm_set_epi32(0, 0, 0, (64 + 4) * 8)]
-}
-
-#[target_feature(enable = "sha,sse4.1")]
-fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
-    const LANES: usize = 4;
-    let (inner, outer) = (load(inner), load(outer));
-    let swap = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let mut number = first;
-    for group in macs.chunks_mut(LANES) {
-        let tags = mac::<LANES>(inner, outer, array::from_fn(|lane| number_block(number.wrapping_add(lane as u32))));
-        for (mac, tag) in group.iter_mut().zip(tags) {
-            *mac = to_bytes(_mm_shuffle_epi8(tag.abcd, swap));
-        }
-        number = number.wrapping_add(LANES as u32);
-    }
-}
-
-#[target_feature(enable = "sha,sse4.1")]
-fn chain(inner: &[u32; 5], outer: &[u32; 5], last: &mut [u32; 5], sum: &mut [u32; 5], count: u32) {
-    let (inner, outer) = (load(inner), load(outer));
-    let (mut tag, mut xored) = (load(last), load(sum));
-    for _ in 0..count {
-        [tag] = mac(inner, outer, [digest_block(tag)]);
-        xored.abcd = _mm_xor_si128(xored.abcd, tag.abcd);
-        xored.e = _mm_xor_si128(xored.e, tag.e);
-    }
-    *last = words(tag);
-    *sum = words(xored);
 }

@@ -1,0 +1,14 @@
+//! Which of the processor's instructions are used.
+
+/// The means by which cipher blocks are encrypted and decrypted. All give the same bytes; the others than the best are there to be
+/// tested and measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackEnd {
+    /// The fastest that this processor has.
+    #[default]
+    Best,
+    /// At most 128-bit registers: as on a processor without AVX-512.
+    Narrow,
+    /// The plain crates, which every processor can run.
+    Portable,
+}
