@@ -14,6 +14,7 @@ mod layers;
 mod new_file;
 mod node;
 mod output;
+mod parts;
 mod passphrase;
 mod progress;
 mod sheet;

@@ -14,6 +14,7 @@ mod extract;
 mod info;
 mod isencrypted;
 mod join;
+mod list;
 mod ln;
 mod ls;
 mod man;
@@ -25,6 +26,7 @@ mod repair;
 mod resources;
 mod rm;
 mod segment;
+mod serve;
 mod stack;
 mod touch;
 mod tree;
@@ -70,6 +72,8 @@ pub(crate) enum Command {
     Diagnose(diagnose::Diagnose),
     Repair(repair::Repair),
     Stack(stack::Stack),
+    Serve(Box<serve::Serve>),
+    List(list::List),
     #[command(alias = "chpass")]
     Passwd(Box<passwd::Passwd>),
     #[command(name = "isencrypted")]
@@ -112,6 +116,8 @@ impl Command {
             Self::Diagnose(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
             Self::Stack(verb) => verb.run(output),
+            Self::Serve(verb) => verb.run(output),
+            Self::List(verb) => verb.run(output),
             Self::Passwd(verb) => verb.run(output),
             Self::IsEncrypted(verb) => verb.run(output),
             Self::EraseKeys(verb) => verb.run(output),

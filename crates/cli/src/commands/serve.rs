@@ -1,0 +1,302 @@
+//! `bandsaw serve`: an image as a network block device.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bandsaw::device::Access;
+use bandsaw::open::Image;
+use bandsaw::{Error, Kind};
+use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Tls, Watch};
+use bandsaw_registry::{Entry, Registration, Registry, Use};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::parts;
+use crate::source::{self, Opening};
+
+/// The port of NBD.
+const PORT: u16 = 10809;
+
+/// Serve an image as a network block device
+///
+/// The disk is the export that clients get who ask for none; partitions are exports by their number, volumes by their name.
+/// Clients may use several connections at once. Ctrl-C or SIGTERM ends it, with everything durable; what a client was told is
+/// durable stays so whatever ends it.
+///
+/// Without --socket and --listen it is reached through a socket in the folder that `bandsaw list` looks into.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw serve Docs.sparsebundle --socket /tmp/docs      for programs of the same user
+  nbdcopy 'nbd+unix:///?socket=/tmp/docs' copy.img        one of them
+  bandsaw serve disk.asif --listen 127.0.0.1:10809        for nbd-client, QEMU and other machines' tunnels
+  bandsaw serve App.dmg --listen 0.0.0.0 --tls-certificates pki
+  bandsaw serve base.img --shadow changes.asif            base.img stays as it is")]
+pub(crate) struct Serve {
+    /// The image
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    image: OsString,
+    /// Listen at a Unix socket that is made here, for its owner alone
+    #[arg(long, short = 'U', value_name = "PATH", value_hint = ValueHint::FilePath)]
+    socket: Option<PathBuf>,
+    /// Listen at an address; without a port, at 10809. Any that is not this machine's own wants TLS
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    listen: Vec<String>,
+    /// Let nobody change the image
+    #[arg(long, short)]
+    read_only: bool,
+    /// Serve over TLS alone, to clients with a certificate: a folder with ca-cert.pem, server-cert.pem, server-key.pem, and
+    /// ca-crl.pem where certificates were revoked
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    tls_certificates: Option<PathBuf>,
+    /// Serve whoever can reach the address, readable by all on the way
+    #[arg(long, conflicts_with = "tls_certificates")]
+    insecure: bool,
+    /// Clients at a time, at most
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096), default_value = "64")]
+    max_connections: u16,
+    /// Tell of clients that come and go
+    #[arg(long, short)]
+    verbose: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints once clients may come.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    device: String,
+    image: String,
+    read_only: bool,
+    exports: Vec<ExportFacts>,
+}
+
+#[derive(Serialize)]
+struct ExportFacts {
+    name: String,
+    description: String,
+    size: u64,
+    uris: Vec<String>,
+}
+
+impl Serve {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let path = source::image(&self.image)?;
+        let addresses = self.addresses()?;
+        let tls = self.tls_certificates.as_deref().map(Tls::from_folder).transpose()?;
+        // Before anything is made that a signal would leave behind.
+        let mut signals = Signals::catch()?;
+        let (image, read_only) = self.open(&path, output)?;
+        let registration = Registry::of_user().and_then(|registry| Ok((registry.reserve()?, registry)));
+        let listeners = self.listeners(&addresses, registration.as_ref().ok())?;
+        let encrypted = tls.is_some();
+        let (server, exports) = self.server(&image, tls, output)?;
+        let facts = Facts {
+            schema: 1,
+            device: registration.as_ref().map_or_else(|_| String::new(), |(entry, _)| entry.device().to_owned()),
+            image: path.clone(),
+            read_only,
+            exports: exports
+                .into_iter()
+                .map(|(name, description, size)| {
+                    let uris = listeners.iter().map(|listener| listener.uri(&name, encrypted)).collect();
+                    ExportFacts { name, description, size, uris }
+                })
+                .collect(),
+        };
+        // Held until the end.
+        let _entry = match registration {
+            Ok((entry, _)) => Some(publish(entry, &image, &facts, &listeners)?),
+            Err(error) => {
+                output.warn(&format!("`bandsaw list` will not show this: {error}"));
+                None
+            }
+        };
+        std::thread::scope(|scope| -> Outcome {
+            let listening: Vec<_> = listeners
+                .iter()
+                .map(|listener| {
+                    let (server, end) = (server.clone(), signals.sender());
+                    scope.spawn(move || {
+                        let ended = server.listen(listener);
+                        // One that fails ends the others.
+                        let _ = end?.write_all(&[1]);
+                        ended
+                    })
+                })
+                .collect();
+            let told = tell(&facts, output);
+            if told.is_ok() {
+                signals.wait();
+            }
+            let stopped = server.stop();
+            for thread in listening {
+                thread.join().expect("listening does not panic")?;
+            }
+            told?;
+            Ok(stopped.map_err(|error| error.in_file(&path))?)
+        })
+    }
+
+    /// Where to listen besides the socket.
+    fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
+        let addresses = self.listen.iter().map(|text| address(text)).collect::<Outcome<Vec<_>>>()?;
+        let far = addresses.iter().find(|address| !address.ip().is_loopback());
+        match far {
+            Some(far) if self.tls_certificates.is_none() && !self.insecure => Err(Failure::usage(
+                "--listen",
+                format!("{far} can be reached by others, who could read and change all of the image"),
+            )
+            .hint("--tls-certificates lets in only whom you gave a certificate; --insecure lets in everybody")),
+            _ => Ok(addresses),
+        }
+    }
+
+    /// Opens the image; one that cannot be changed is served read-only.
+    fn open(&self, path: &str, output: &Output) -> Outcome<(Image, bool)> {
+        if self.read_only {
+            return Ok((self.opening.read(path, output)?, true));
+        }
+        let image = match self.opening.open(path, Access::ReadWrite) {
+            Err(failure) if failure.kind() == Kind::ReadOnly => {
+                output.warn("the image cannot be changed: it is served read-only");
+                self.opening.read(path, output)?
+            }
+            opened => {
+                let image = opened?;
+                image.warnings().iter().for_each(|warning| output.warn(warning));
+                image
+            }
+        };
+        let read_only = image.disk().info().access == Access::ReadOnly;
+        Ok((image, read_only))
+    }
+
+    fn listeners(&self, addresses: &[SocketAddr], registry: Option<&(Registration, Registry)>) -> Outcome<Vec<Listener>> {
+        let mut listeners = addresses.iter().map(|address| Ok(Listener::tcp(*address)?)).collect::<Outcome<Vec<_>>>()?;
+        let usual = || registry.map(|(entry, registry)| registry.folder().join(format!("{}.sock", entry.device())));
+        let socket = self.socket.clone().or_else(|| if addresses.is_empty() { usual() } else { None });
+        if let Some(socket) = socket {
+            let absolute = std::path::absolute(&socket).map_err(|source| Error::io("nbd", "find", source).in_file(&socket))?;
+            listeners.push(Listener::unix(&absolute)?);
+        }
+        match listeners.is_empty() {
+            true => Err(Failure::usage("--socket", "there is no folder for a socket that nobody named")
+                .hint("name one with --socket PATH")),
+            false => Ok(listeners),
+        }
+    }
+
+    /// The server, and name, description and size of each export.
+    #[expect(clippy::type_complexity, reason = "three facts of each")]
+    fn server(&self, image: &Image, tls: Option<Tls>, output: &Output) -> Outcome<(Server, Vec<(String, String, u64)>)> {
+        let parts = parts::of(image)?;
+        let told = parts.iter().map(|part| (part.name.clone(), part.what.clone(), part.device.info().len)).collect();
+        let exports = parts.into_iter().map(|part| Export::new(part.name, part.what, part.device)).collect();
+        let limits = Limits { connections: usize::from(self.max_connections), ..Limits::default() };
+        let watch = Arc::new(Lines { output: output.clone(), verbose: self.verbose });
+        Ok((Server::new(exports, Options { tls, limits, watch })?, told))
+    }
+}
+
+/// Reads `ADDRESS[:PORT]`.
+fn address(text: &str) -> Outcome<SocketAddr> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok((ip, PORT).into());
+    }
+    let with_port = if text.contains(':') { text.to_owned() } else { format!("{text}:{PORT}") };
+    let found = with_port.to_socket_addrs().map(|mut found| found.next());
+    found.ok().flatten().ok_or_else(|| Failure::usage("--listen", format!("{text} is no address that is known")))
+}
+
+fn publish(mut registration: Registration, image: &Image, facts: &Facts, listeners: &[Listener]) -> Outcome<Registration> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    registration.publish(Entry {
+        image: absolute(image.path()),
+        format: image.format().code().to_owned(),
+        layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
+        size: image.disk().info().len,
+        read_only: facts.read_only,
+        encrypted: image.encryption().is_some(),
+        places: facts.exports.first().map(|disk| disk.uris.clone()).unwrap_or_default(),
+        sockets: listeners
+            .iter()
+            .filter_map(|listener| match listener {
+                Listener::Unix(_, path) => Some(path.clone()),
+                Listener::Tcp(_) => None,
+            })
+            .collect(),
+        ..Entry::new(Use::Served)
+    })?;
+    Ok(registration)
+}
+
+/// Says that clients may come, and where.
+fn tell(facts: &Facts, output: &Output) -> Outcome {
+    output.done(facts, |out| {
+        for export in &facts.exports {
+            for uri in &export.uris {
+                writeln!(out, "{uri}  {}", output.name(&export.description))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What happens, as lines for the owner.
+#[derive(Debug)]
+struct Lines {
+    output: Output,
+    verbose: bool,
+}
+
+impl Watch for Lines {
+    fn note(&self, note: &Note) {
+        match note {
+            Note::Connected { .. } | Note::Disconnected { error: None, .. } if !self.verbose => {}
+            note => self.output.warn(&note.to_string()),
+        }
+    }
+}
+
+/// SIGINT and SIGTERM as bytes to be read.
+struct Signals {
+    read: UnixStream,
+    write: UnixStream,
+}
+
+impl Signals {
+    fn catch() -> Outcome<Self> {
+        let failed = |source: io::Error| Error::io("signals", "catch", source);
+        let (read, write) = UnixStream::pair().map_err(failed)?;
+        for signal in [SIGINT, SIGTERM] {
+            pipe::register(signal, write.try_clone().map_err(failed)?).map_err(failed)?;
+        }
+        Ok(Self { read, write })
+    }
+
+    fn sender(&self) -> bandsaw::Result<UnixStream> {
+        self.write.try_clone().map_err(|source| Error::io("signals", "catch", source))
+    }
+
+    /// Waits for one.
+    fn wait(&mut self) {
+        while let Err(error) = self.read.read_exact(&mut [0]) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The parts of an image that can be had on their own: the disk, its partitions, its volumes by name.
+
+use std::sync::Arc;
+
+use bandsaw::device::{BlockDevice, Slice};
+use bandsaw::open::Image;
+use bandsaw::size;
+
+use crate::failure::Outcome;
+
+/// A part of an image.
+pub(crate) struct Part {
+    /// Empty for the disk, a number for a partition, a name for a volume.
+    pub(crate) name: String,
+    /// What it is, in words.
+    pub(crate) what: String,
+    pub(crate) device: Arc<dyn BlockDevice>,
+}
+
+/// The disk first, then partitions by number, then volumes that have names of their own.
+pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
+    let disk = image.disk();
+    let described = |what: &str, len: u64| format!("{what}, {}", size::display(len));
+    let mut parts = vec![Part { name: String::new(), what: described("the disk", disk.info().len), device: Arc::clone(disk) }];
+    for partition in image.partitions().into_iter().flat_map(|map| &map.partitions) {
+        let range = partition.range.clone();
+        let label = if partition.name.is_empty() { String::new() } else { format!(" ({})", partition.name) };
+        parts.push(Part {
+            name: partition.number.to_string(),
+            what: described(&format!("{}{label}", partition.kind), range.end - range.start),
+            device: Arc::new(Slice::new(Arc::clone(disk), range)?),
+        });
+    }
+    for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
+        // One that does not open has no name to go by, but its partition has a number.
+        let Ok(opened) = volume.open() else { continue };
+        let name = opened.volume().name.clone();
+        if !name.is_empty() && parts.iter().all(|part| part.name != name) {
+            let what = described(volume.format.name(), volume.range.end - volume.range.start);
+            parts.push(Part { name, what, device: Arc::clone(volume.device()) });
+        }
+    }
+    Ok(parts)
+}

@@ -1,0 +1,96 @@
+//! What is served: devices by name.
+
+use std::sync::Arc;
+
+use bandsaw::device::{Access, BlockDevice};
+use bandsaw::{Error, Kind, Result};
+
+use crate::known_data::KnownData;
+use crate::layout::{MAX_PAYLOAD, MAX_STRING, transmission};
+
+/// A device that clients connect to by its name.
+#[derive(Debug)]
+pub struct Export {
+    name: String,
+    description: String,
+    device: Arc<dyn BlockDevice>,
+    known: KnownData,
+}
+
+impl Export {
+    /// Serves `device` as `name`; an empty name is what clients get that ask for none. The description is for people.
+    /// Whether it may be changed is for the device to say.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, device: Arc<dyn BlockDevice>) -> Self {
+        Self { name: name.into(), description: description.into(), device, known: KnownData::default() }
+    }
+
+    /// What clients call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is, for people.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    pub(crate) fn known(&self) -> &KnownData {
+        &self.known
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.device.info().access == Access::ReadOnly
+    }
+
+    /// What clients are told it can do.
+    ///
+    /// Several connections may be used at once: nothing is cached here, and a device's flush covers the writes of all.
+    pub(crate) fn flags(&self, structured: bool) -> u16 {
+        use transmission::*;
+        let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
+        flags |= if self.is_read_only() { READ_ONLY } else { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO };
+        if structured { flags | SEND_DF } else { flags }
+    }
+
+    /// The least, the best and the largest size of a request.
+    pub(crate) fn block_sizes(&self) -> [u32; 3] {
+        let best = self.device.info().write.clamp(4096, MAX_PAYLOAD);
+        [1, best.checked_next_power_of_two().unwrap_or(4096).min(MAX_PAYLOAD), MAX_PAYLOAD]
+    }
+}
+
+/// All exports of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct Exports(Vec<Arc<Export>>);
+
+impl Exports {
+    /// [`Kind::Invalid`] for no exports, two of one name, or a name that does not fit the protocol.
+    pub(crate) fn new(exports: Vec<Export>) -> Result<Self> {
+        let invalid = |why: &'static str| Error::new(Kind::Invalid, crate::LAYER, why);
+        if exports.is_empty() {
+            return Err(invalid("at least one export is expected"));
+        }
+        for (at, export) in exports.iter().enumerate() {
+            if export.name.len() > MAX_STRING || export.description.len() > MAX_STRING {
+                return Err(invalid("names and descriptions have at most 4096 bytes").named(&export.name));
+            }
+            if exports[..at].iter().any(|other| other.name == export.name) {
+                return Err(invalid("two exports have the same name").named(&export.name));
+            }
+        }
+        Ok(Self(exports.into_iter().map(Arc::new).collect()))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Export>> {
+        self.0.iter().find(|export| export.name == name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Export>> {
+        self.0.iter()
+    }
+}

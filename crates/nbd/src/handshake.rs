@@ -1,0 +1,248 @@
+//! The handshake: the fixed newstyle one, option by option, until an export is chosen.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::channel::Channel;
+use crate::export::{Export, Exports};
+use crate::layout::{
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, GREETING_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, answer, greeting, info, option,
+};
+use crate::options::{ContextQuery, InfoQuery};
+use crate::tls::Tls;
+
+/// Data of an option beyond this ends the connection: it would be names by the thousand.
+const MAX_DATA: usize = 64 << 10;
+
+/// What the two sides agreed on.
+#[derive(Debug)]
+pub(crate) struct Agreement {
+    pub(crate) export: Arc<Export>,
+    /// Whether reads are answered in chunks.
+    pub(crate) structured: bool,
+    /// Whether block status may be asked for.
+    pub(crate) contexts: bool,
+}
+
+/// The handshake with one client.
+pub(crate) struct Handshake<'a> {
+    channel: &'a Channel,
+    exports: &'a Exports,
+    tls: Option<&'a Tls>,
+    deadline: Instant,
+    /// Asked once an export is chosen; says why not.
+    admit: &'a dyn Fn() -> Result<(), &'static str>,
+    no_zeroes: bool,
+    structured: bool,
+    /// The export for which `base:allocation` was asked.
+    context_for: Option<String>,
+}
+
+/// How the handshake goes on after an option.
+enum Next {
+    Option,
+    Transmission(Arc<Export>),
+    End,
+}
+
+impl<'a> Handshake<'a> {
+    pub(crate) fn new(
+        channel: &'a Channel,
+        exports: &'a Exports,
+        tls: Option<&'a Tls>,
+        deadline: Instant,
+        admit: &'a dyn Fn() -> Result<(), &'static str>,
+    ) -> Self {
+        Self { channel, exports, tls, deadline, admit, no_zeroes: false, structured: false, context_for: None }
+    }
+
+    /// `None`: the client only wanted to look around.
+    pub(crate) fn run(mut self) -> io::Result<Option<Agreement>> {
+        let mut hello = GREETING_MAGIC.to_be_bytes().to_vec();
+        hello.extend(OPTION_MAGIC.to_be_bytes());
+        hello.extend((greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES).to_be_bytes());
+        self.send(&hello)?;
+        let mut flags = [0; 4];
+        self.receive(&mut flags)?;
+        let flags = u32::from_be_bytes(flags);
+        if flags & !u32::from(greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES) != 0 {
+            return Err(protocol("its greeting has flags that are not known here"));
+        }
+        self.no_zeroes = flags & u32::from(greeting::NO_ZEROES) != 0;
+        loop {
+            match self.option()? {
+                Next::Option => {}
+                Next::End => return Ok(None),
+                Next::Transmission(export) => {
+                    let contexts = self.structured && self.context_for.as_deref() == Some(export.name());
+                    return Ok(Some(Agreement { export, structured: self.structured, contexts }));
+                }
+            }
+        }
+    }
+
+    fn option(&mut self) -> io::Result<Next> {
+        let mut head = [0; 16];
+        self.receive(&mut head)?;
+        let mut fields = Fields(&head);
+        let (Some(OPTION_MAGIC), Some(option), Some(len)) = (fields.u64(), fields.u32(), fields.u32()) else {
+            return Err(protocol("what it sent is no option"));
+        };
+        let len = usize::try_from(len).ok().filter(|len| *len <= MAX_DATA);
+        let mut data = vec![0; len.ok_or_else(|| protocol("an option has more than 64 KiB of data"))?];
+        self.receive(&mut data)?;
+        if self.tls.is_some() && !self.channel.is_encrypted() && !matches!(option, option::STARTTLS | option::ABORT) {
+            if option == option::EXPORT_NAME {
+                return Err(protocol("it asked for an export without TLS"));
+            }
+            return self.answer(option, answer::TLS_REQUIRED, b"this server wants TLS first");
+        }
+        match option {
+            option::EXPORT_NAME => self.export_name(&data),
+            option::ABORT => {
+                // The client need not wait for the answer.
+                let _ = self.answer(option, answer::ACK, &[]);
+                Ok(Next::End)
+            }
+            option::LIST if data.is_empty() => self.list(),
+            option::STARTTLS if data.is_empty() => self.start_tls(),
+            option::INFO | option::GO => self.info(option, &data),
+            option::STRUCTURED_REPLY if data.is_empty() => {
+                self.structured = true;
+                self.answer(option, answer::ACK, &[])
+            }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(option, &data),
+            option::LIST | option::STARTTLS | option::STRUCTURED_REPLY => {
+                self.answer(option, answer::INVALID, b"this option has no data")
+            }
+            _ => self.answer(option, answer::UNSUPPORTED, b"this option is not known here"),
+        }
+    }
+
+    /// The old way to choose: there is no way to say no but to leave.
+    fn export_name(&mut self, data: &[u8]) -> io::Result<Next> {
+        let name = std::str::from_utf8(data).map_err(|_| protocol("the name of the export is not UTF-8"))?;
+        let export = self.exports.get(name).ok_or_else(|| protocol("it asked for an export that there is not"))?;
+        (self.admit)().map_err(protocol)?;
+        let mut reply = export.device().info().len.to_be_bytes().to_vec();
+        reply.extend(export.flags(self.structured).to_be_bytes());
+        if !self.no_zeroes {
+            reply.extend([0; 124]);
+        }
+        self.send(&reply)?;
+        Ok(Next::Transmission(Arc::clone(export)))
+    }
+
+    fn list(&mut self) -> io::Result<Next> {
+        for export in self.exports.iter() {
+            let mut data = length(export.name()).to_vec();
+            data.extend(export.name().as_bytes());
+            data.extend(export.description().as_bytes());
+            self.answer(option::LIST, answer::SERVER, &data)?;
+        }
+        self.answer(option::LIST, answer::ACK, &[])
+    }
+
+    fn start_tls(&mut self) -> io::Result<Next> {
+        match self.tls {
+            Some(_) if self.channel.is_encrypted() => self.answer(option::STARTTLS, answer::INVALID, b"TLS is on already"),
+            Some(tls) => {
+                self.answer(option::STARTTLS, answer::ACK, &[])?;
+                self.channel.start_tls(tls, self.deadline)?;
+                // What was agreed on in the clear may not have come from the client.
+                (self.structured, self.context_for) = (false, None);
+                Ok(Next::Option)
+            }
+            None => self.answer(option::STARTTLS, answer::POLICY, b"this server has no certificate"),
+        }
+    }
+
+    fn info(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
+        let Some(query) = InfoQuery::parse(data) else {
+            return self.answer(option, answer::INVALID, b"the data of the option is not understood");
+        };
+        let Some(export) = self.exports.get(query.name) else {
+            return self.answer(option, answer::UNKNOWN, b"there is no such export");
+        };
+        if option == option::GO
+            && let Err(why) = (self.admit)()
+        {
+            return self.answer(option, answer::SHUTDOWN, why.as_bytes());
+        }
+        let mut about = info::EXPORT.to_be_bytes().to_vec();
+        about.extend(export.device().info().len.to_be_bytes());
+        about.extend(export.flags(self.structured).to_be_bytes());
+        self.answer(option, answer::INFO, &about)?;
+        let mut sizes = info::BLOCK_SIZE.to_be_bytes().to_vec();
+        sizes.extend(export.block_sizes().into_iter().flat_map(u32::to_be_bytes));
+        self.answer(option, answer::INFO, &sizes)?;
+        for (kind, text) in [(info::NAME, export.name()), (info::DESCRIPTION, export.description())] {
+            if query.kinds.contains(&kind) {
+                self.answer(option, answer::INFO, &[&kind.to_be_bytes(), text.as_bytes()].concat())?;
+            }
+        }
+        self.answer(option, answer::ACK, &[])?;
+        Ok(if option == option::GO { Next::Transmission(Arc::clone(export)) } else { Next::Option })
+    }
+
+    fn contexts(&mut self, option: u32, data: &[u8]) -> io::Result<Next> {
+        let setting = option == option::SET_META_CONTEXT;
+        if setting {
+            self.context_for = None;
+        }
+        let Some(query) = ContextQuery::parse(data) else {
+            return self.answer(option, answer::INVALID, b"the data of the option is not understood");
+        };
+        if setting && !self.structured {
+            return self.answer(option, answer::INVALID, b"contexts need structured replies");
+        }
+        if self.exports.get(query.name).is_none() {
+            return self.answer(option, answer::UNKNOWN, b"there is no such export");
+        }
+        let all = !setting && query.queries.is_empty();
+        let meant = |query: &&str| *query == BASE_ALLOCATION || (!setting && *query == "base:");
+        if all || query.queries.iter().any(meant) {
+            let id = if setting { BASE_ALLOCATION_ID } else { 0 };
+            self.answer(option, answer::META_CONTEXT, &[&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()].concat())?;
+            if setting {
+                self.context_for = Some(query.name.to_owned());
+            }
+        }
+        self.answer(option, answer::ACK, &[])
+    }
+
+    fn answer(&self, option: u32, kind: u32, data: &[u8]) -> io::Result<Next> {
+        let mut reply = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
+        reply.extend(option.to_be_bytes());
+        reply.extend(kind.to_be_bytes());
+        reply.extend(length(data));
+        reply.extend(data);
+        self.send(&reply)?;
+        Ok(Next::Option)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.channel.send(&mut [IoSlice::new(bytes)], false)
+    }
+
+    fn receive(&self, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            match self.channel.receive_until(into, Some(self.deadline))? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => into = &mut into[count..],
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A length in front of a string; those of this server are short.
+fn length(of: impl AsRef<[u8]>) -> [u8; 4] {
+    u32::try_from(of.as_ref().len()).unwrap_or(0).to_be_bytes()
+}
+
+/// The client did not keep to the protocol.
+pub(crate) fn protocol(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}

@@ -1,0 +1,220 @@
+//! What all threads of a connection share once an export is chosen, and how replies leave.
+
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use bandsaw::device::{Extent, ExtentKind};
+use bandsaw::{Error, Kind};
+
+use crate::buffers::{Buffer, Buffers};
+use crate::channel::Channel;
+use crate::crew::Crew;
+use crate::export::Export;
+use crate::handshake::Agreement;
+use crate::known_data::KnownData;
+use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
+use crate::pace::Pace;
+use crate::watch::{Note, Throttle, Watch};
+
+/// Parts of one system call that sends replies, at most.
+const MOST_PARTS: usize = 512;
+
+/// A connection in its transmission phase.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) export: Arc<Export>,
+    pub(crate) structured: bool,
+    contexts: bool,
+    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) crew: Crew,
+    pub(crate) reads: Pace,
+    pub(crate) writes: Pace,
+    /// Flushes, and all else that is neither read nor write.
+    pub(crate) others: Pace,
+    watch: Arc<dyn Watch>,
+    throttle: Arc<Throttle>,
+    /// Held by whoever sends.
+    wire: Mutex<()>,
+    /// Replies of the crew that wait for whoever sends.
+    outbox: Mutex<Vec<Parcel>>,
+}
+
+/// A reply: its head, and what was read.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Option<Buffer>,
+}
+
+/// Why a request fails: the number for the client's program and the words for its user.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u32,
+    pub(crate) why: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: u32, why: impl Into<String>) -> Self {
+        Self { code, why: why.into() }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(channel: Arc<Channel>, agreement: Agreement, watch: Arc<dyn Watch>, throttle: Arc<Throttle>) -> Self {
+        let Agreement { export, structured, contexts } = agreement;
+        Self {
+            channel,
+            export,
+            structured,
+            contexts,
+            buffers: Arc::default(),
+            crew: Crew::default(),
+            reads: Pace::default(),
+            writes: Pace::default(),
+            others: Pace::default(),
+            watch,
+            throttle,
+            wire: Mutex::default(),
+            outbox: Mutex::default(),
+        }
+    }
+
+    /// Refuses what does not fit the export or the agreement, before anything is done.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let refuse = |code, why: &str| Err(Refusal::new(code, why));
+        let known = match request.command {
+            Command::Read => flag::DF,
+            Command::Write | Command::Trim => flag::FUA,
+            Command::WriteZeroes => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
+            Command::BlockStatus => flag::REQ_ONE,
+            Command::Flush | Command::Cache | Command::Disconnect => 0,
+            Command::Unknown(number) => return refuse(errno::INVAL, &format!("command {number} is not known here")),
+        };
+        // FUA is allowed everywhere, and means nothing where nothing is written.
+        if request.flags & !(known | flag::FUA) != 0 {
+            return refuse(errno::INVAL, "a flag of the request is not known here");
+        }
+        if matches!(request.command, Command::Flush | Command::Disconnect) {
+            return Ok(());
+        }
+        let changes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+        if changes && self.export.is_read_only() {
+            return refuse(errno::PERM, "the export is read-only");
+        }
+        if request.len == 0 {
+            return refuse(errno::INVAL, "a request of no bytes");
+        }
+        if matches!(request.command, Command::Read | Command::Write) && request.len > MAX_PAYLOAD {
+            return refuse(errno::INVAL, "a request of more than 32 MiB");
+        }
+        if request.has(flag::DF) && !self.structured || request.command == Command::BlockStatus && !self.contexts {
+            return refuse(errno::INVAL, "that was not agreed on");
+        }
+        let len = self.export.device().info().len;
+        match request.offset.checked_add(u64::from(request.len)) {
+            Some(end) if end <= len => Ok(()),
+            _ if matches!(request.command, Command::Write | Command::WriteZeroes) => {
+                refuse(errno::NOSPC, "reaches past the end of the export")
+            }
+            _ => refuse(errno::INVAL, "reaches past the end of the export"),
+        }
+    }
+
+    /// Tells the owner of a failure, and what to tell the client.
+    pub(crate) fn failed(&self, doing: &'static str, error: &Error) -> Refusal {
+        if let Some(unreported) = self.throttle.admit() {
+            let export = self.export.name().to_owned();
+            self.watch.note(&Note::Failed { doing, export, error: error.to_string(), unreported });
+        }
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+        let code = match (error.kind(), error.io_kind()) {
+            (_, Some(kind)) if full.contains(&kind) => errno::NOSPC,
+            (Kind::ReadOnly, _) => errno::PERM,
+            (Kind::Limit, _) if doing != "read" => errno::NOSPC,
+            _ => errno::IO,
+        };
+        // What the owner's files are called is not for clients.
+        Refusal::new(code, format!("{doing}: {}", error.message()))
+    }
+
+    /// Adds the reply to a request that failed.
+    pub(crate) fn refuse(&self, out: &mut Vec<u8>, request: &Request, refusal: &Refusal) {
+        match self.structured {
+            true => error_chunk(out, request.cookie, refusal.code, &refusal.why),
+            false => simple_reply(out, request.cookie, refusal.code),
+        }
+    }
+
+    /// What stands at `range.start`, and up to where within `range`.
+    pub(crate) fn run_at(&self, range: std::ops::Range<u64>) -> bandsaw::Result<(ExtentKind, u64)> {
+        let (device, known) = (self.export.device(), self.export.known());
+        if known.covers(&range) {
+            return Ok((ExtentKind::Data, range.end));
+        }
+        let around = KnownData::around(range.start, device.info().len);
+        if around.contains(&range.start) {
+            let Extent { kind, len } = device.extent_at(around.clone())?;
+            let end = around.start + len;
+            if kind == ExtentKind::Data {
+                known.note(&(around.start..end));
+            }
+            if end > range.start {
+                return Ok((kind, end.min(range.end)));
+            }
+        }
+        let Extent { kind, len } = device.extent_at(range.clone())?;
+        Ok((kind, range.start.saturating_add(len).min(range.end)))
+    }
+
+    /// The right to send. [`drain`](Self::drain) is due when it is given back.
+    pub(crate) fn wire(&self) -> MutexGuard<'_, ()> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends `parts` as one.
+    pub(crate) fn transmit(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let sent = {
+            let _wire = self.wire();
+            self.channel.send(parts, false)
+        };
+        self.drain();
+        sent
+    }
+
+    /// Leaves a reply to be sent, by this thread or by the one that is sending.
+    pub(crate) fn post(&self, parcel: Parcel) {
+        self.outbox().push(parcel);
+        self.drain();
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Vec<Parcel>> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what lies in the outbox, unless another thread is sending: that one looks into it when it is done.
+    pub(crate) fn drain(&self) {
+        while !self.outbox().is_empty() {
+            let _wire = match self.wire.try_lock() {
+                Ok(wire) => wire,
+                Err(TryLockError::Poisoned(wire)) => wire.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            loop {
+                let parcels = std::mem::take(&mut *self.outbox());
+                if parcels.is_empty() {
+                    break;
+                }
+                let mut parts = Vec::with_capacity(parcels.len() * 2);
+                for Parcel { head, body } in &parcels {
+                    parts.push(IoSlice::new(head));
+                    parts.extend(body.as_deref().map(IoSlice::new));
+                }
+                if parts.chunks_mut(MOST_PARTS).any(|parts| self.channel.send(parts, false).is_err()) {
+                    // The thread that receives finds out, and ends.
+                    self.channel.socket().end(std::net::Shutdown::Both);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! All that is neither read nor write: flush, trim, zeros, hints, block status.
+
+use std::ops::Range;
+
+use bandsaw::device::{BlockDevice, ExtentKind, Leave};
+use bandsaw::{Error, Kind, Result};
+
+use crate::layout::{Command, Request, STATE_HOLE, STATE_ZERO, errno, flag, simple_reply, status_chunk};
+use crate::link::{Link, Parcel, Refusal};
+use crate::platform;
+
+/// Zeros that are written from.
+static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+/// Runs told of in one reply: the client asks again for what is beyond.
+const MOST_RUNS: usize = 4096;
+/// Runs looked at before zeroing is called slow.
+const FAST_RUNS: usize = 256;
+/// A hint to read ahead is heeded for so many bytes.
+const MOST_CACHED: u64 = 32 << 20;
+
+/// Does a request and adds the reply.
+pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
+    let device = &**link.export.device();
+    let range = request.range();
+    let done = match request.command {
+        Command::Flush => device.flush().map_err(|error| link.failed("flush", &error)),
+        Command::Trim => {
+            device.discard(range, Leave::Any).and_then(|()| durable(device, request)).map_err(|error| link.failed("trim", &error))
+        }
+        Command::WriteZeroes => write_zeroes(link, device, request),
+        Command::Cache => cache(device, range).map_err(|error| link.failed("cache", &error)),
+        Command::BlockStatus => match runs(link, request) {
+            Ok(runs) => return status_chunk(out, request.cookie, &runs),
+            Err(error) => Err(link.failed("block status", &error)),
+        },
+        Command::Read | Command::Write | Command::Disconnect | Command::Unknown(_) => {
+            Err(Refusal::new(errno::INVAL, "is done elsewhere"))
+        }
+    };
+    match done {
+        Ok(()) => simple_reply(out, request.cookie, 0),
+        Err(refusal) => link.refuse(out, request, &refusal),
+    }
+}
+
+/// The same by a thread of the crew.
+pub(crate) fn patiently(link: &Link, request: &Request) {
+    let mut head = Vec::new();
+    link.others.time(0, || perform(link, request, &mut head));
+    link.post(Parcel { head, body: None });
+}
+
+/// Makes a change durable if its request says so.
+pub(crate) fn durable(device: &dyn BlockDevice, request: &Request) -> Result<()> {
+    if request.has(flag::FUA) { device.flush() } else { Ok(()) }
+}
+
+fn write_zeroes(link: &Link, device: &dyn BlockDevice, request: &Request) -> std::result::Result<(), Refusal> {
+    let range = request.range();
+    let no_hole = request.has(flag::NO_HOLE);
+    let failed = |error| link.failed("write zeroes", &error);
+    if request.has(flag::FAST_ZERO) && (no_hole || !is_fast(device, range.clone()).map_err(failed)?) {
+        return Err(Refusal::new(errno::NOTSUP, "zeroing here is no faster than writing"));
+    }
+    let zeroed = if no_hole { fill(device, range) } else { device.discard(range, Leave::Zeros) };
+    zeroed.and_then(|()| durable(device, request)).map_err(failed)
+}
+
+/// Whether zeroing costs no data write: where something is stored, it must be in a file of the host that can be punched.
+fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
+    let mut at = range.start;
+    for _ in 0..FAST_RUNS {
+        let extent = device.extent_at(at..range.end)?;
+        let plain = match extent.kind {
+            ExtentKind::Hole | ExtentKind::Zero => extent.len,
+            ExtentKind::Data => device.lend(at..at + extent.len)?.map_or(0, |lent| lent.len),
+        };
+        if plain == 0 {
+            return Ok(false);
+        }
+        at += plain;
+        if at >= range.end {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn fill(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let piece = (range.end - at).min(ZEROS.len() as u64);
+        device.write_at(at, &ZEROS[..piece as usize])?;
+        at += piece;
+    }
+    Ok(())
+}
+
+fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
+    let end = range.end.min(range.start.saturating_add(MOST_CACHED));
+    let (mut at, mut piece) = (range.start, Vec::new());
+    while at < end {
+        at += match device.lend(at..end)? {
+            Some(lent) => {
+                platform::read_ahead(&lent.file, &(lent.offset..lent.offset + lent.len));
+                lent.len
+            }
+            None => {
+                // What is decoded stays with the layer that decoded it, if that one keeps anything.
+                piece.resize(1 << 20, 0);
+                let len = (end - at).min(1 << 20);
+                device.read_at(at, &mut piece[..len as usize])?;
+                len
+            }
+        };
+    }
+    Ok(())
+}
+
+/// The runs of a range, neighbours of one kind as one.
+fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
+    let device = link.export.device();
+    let range = request.range();
+    let most = if request.has(flag::REQ_ONE) { 1 } else { MOST_RUNS };
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let extent = device.extent_at(at..range.end)?;
+        let len = u32::try_from(extent.len.min(range.end - at)).unwrap_or(u32::MAX);
+        if len == 0 {
+            return Err(Error::new(Kind::Corrupt, crate::LAYER, "an extent of no bytes").at(at));
+        }
+        let state = match extent.kind {
+            ExtentKind::Hole | ExtentKind::Zero => STATE_HOLE | STATE_ZERO,
+            ExtentKind::Data => 0,
+        };
+        let full = runs.len() == most;
+        match runs.last_mut() {
+            Some((last, same)) if *same == state => *last += len,
+            _ if full => break,
+            _ => runs.push((len, state)),
+        }
+        at += u64::from(len);
+    }
+    Ok(runs)
+}

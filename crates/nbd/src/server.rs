@@ -1,0 +1,263 @@
+//! The server: who is let in, and how it ends.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bandsaw::{Error, Result};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::LAYER;
+use crate::channel::Channel;
+use crate::export::{Export, Exports};
+use crate::handshake::{Agreement, Handshake};
+use crate::link::Link;
+use crate::listener::Listener;
+use crate::socket::Socket;
+use crate::tls::Tls;
+use crate::transmission;
+use crate::watch::{Note, Throttle, Watch};
+
+/// Nothing here recurses, but TLS and devices want some.
+const STACK: usize = 1 << 20;
+/// How long a server that stops waits for clients to take their replies.
+const GRACE: Duration = Duration::from_secs(10);
+/// After a failure to accept (no descriptors left, say).
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What clients may take of this server.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Clients that have chosen an export; the next is refused.
+    pub connections: usize,
+    /// Clients that have not chosen yet. The one that has been at it longest makes room for the next.
+    pub handshakes: usize,
+    /// How long a client may take to choose.
+    pub handshake_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 64, handshakes: 64, handshake_time: Duration::from_secs(10) }
+    }
+}
+
+/// How a server serves.
+#[derive(Debug)]
+pub struct Options {
+    /// With certificates, nothing is told or served without TLS.
+    pub tls: Option<Tls>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Who is told what happens.
+    pub watch: Arc<dyn Watch>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { tls: None, limits: Limits::default(), watch: Arc::new(crate::Unwatched) }
+    }
+}
+
+/// A server of some exports. Clones are the same server.
+#[derive(Debug, Clone)]
+pub struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    exports: Exports,
+    options: Options,
+    throttle: Arc<Throttle>,
+    stopping: AtomicBool,
+    table: Mutex<Table>,
+    /// A connection ended.
+    ended: Condvar,
+    /// Becomes readable, for good, when the server stops.
+    waker: (UnixStream, UnixStream),
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    socket: Arc<Socket>,
+    /// Whether it has chosen an export.
+    admitted: bool,
+}
+
+impl Table {
+    fn admitted(&self) -> usize {
+        self.open.values().filter(|entry| entry.admitted).count()
+    }
+
+    fn oldest_handshake(&self) -> Option<&Entry> {
+        let waiting = self.open.iter().filter(|(_, entry)| !entry.admitted);
+        waiting.min_by_key(|(number, _)| **number).map(|(_, entry)| entry)
+    }
+}
+
+impl Server {
+    /// A server of `exports`, whose names differ; the first is what clients see first.
+    pub fn new(exports: Vec<Export>, options: Options) -> Result<Self> {
+        let waker = UnixStream::pair().map_err(|source| Error::io(LAYER, "make a pair of sockets", source))?;
+        Ok(Self(Arc::new(Shared {
+            exports: Exports::new(exports)?,
+            options,
+            throttle: Arc::default(),
+            stopping: AtomicBool::new(false),
+            table: Mutex::default(),
+            ended: Condvar::new(),
+            waker,
+        })))
+    }
+
+    /// Lets clients in, each in a thread of its own, until [`stop`](Self::stop).
+    pub fn listen(&self, listener: &Listener) -> Result<()> {
+        let failed = |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source);
+        listener.set_nonblocking().map_err(|source| failed("listen", source))?;
+        while !self.is_stopping() {
+            let (waker, door) = (self.0.waker.0.as_fd(), listener.as_fd());
+            let mut polled = [PollFd::new(&door, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];
+            match rustix::event::poll(&mut polled, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(failed("wait for clients", errno.into())),
+            }
+            match listener.accept() {
+                Ok(socket) => self.welcome(socket),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
+                // Out of descriptors: those who are in may leave.
+                Err(_) => thread::sleep(PAUSE),
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves one client that is connected already, and returns when it has left.
+    pub fn serve(&self, socket: impl Into<Socket>) {
+        let socket = Arc::new(socket.into());
+        let number = self.enter(&socket);
+        self.attend(number, socket);
+    }
+
+    fn welcome(&self, socket: Socket) {
+        let socket = Arc::new(socket);
+        let number = self.enter(&socket);
+        let server = self.clone();
+        let begun = thread::Builder::new().name("nbd".into()).stack_size(STACK).spawn(move || server.attend(number, socket));
+        if begun.is_err() {
+            self.leave(number);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Makes room for a client that has yet to choose.
+    fn enter(&self, socket: &Arc<Socket>) -> u64 {
+        let most = self.0.options.limits.handshakes;
+        let mut table = self.table();
+        while table.open.len() - table.admitted() >= most {
+            let Some(oldest) = table.oldest_handshake() else { break };
+            oldest.socket.end(Shutdown::Both);
+            table = self.0.ended.wait_timeout(table, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        table.next += 1;
+        let number = table.next;
+        table.open.insert(number, Entry { socket: Arc::clone(socket), admitted: false });
+        number
+    }
+
+    /// Whether a client that has chosen may stay.
+    fn admit(&self, number: u64) -> std::result::Result<(), &'static str> {
+        let mut table = self.table();
+        if self.is_stopping() {
+            return Err("the server is about to end");
+        }
+        if table.admitted() >= self.0.options.limits.connections {
+            return Err("the server has as many clients as it may have");
+        }
+        if let Some(entry) = table.open.get_mut(&number) {
+            entry.admitted = true;
+        }
+        Ok(())
+    }
+
+    fn leave(&self, number: u64) {
+        self.table().open.remove(&number);
+        self.0.ended.notify_all();
+    }
+
+    fn attend(&self, number: u64, socket: Arc<Socket>) {
+        let client = socket.peer();
+        let channel = Arc::new(Channel::new(socket));
+        let (watch, throttle) = (&self.0.options.watch, &self.0.throttle);
+        match self.shake_hands(number, &channel) {
+            Ok(Some(agreement)) => {
+                watch.note(&Note::Connected { client: client.clone(), export: agreement.export.name().to_owned() });
+                let link = Link::new(Arc::clone(&channel), agreement, Arc::clone(watch), Arc::clone(throttle));
+                let ended = transmission::run(&Arc::new(link));
+                watch.note(&Note::Disconnected { client, error: ended.err().map(|error| error.to_string()) });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                // Whoever connects and leaves is no news, and a flood of them must not become one of lines.
+                if error.kind() != io::ErrorKind::UnexpectedEof && throttle.admit().is_some() {
+                    watch.note(&Note::Refused { client, reason: error.to_string() });
+                }
+            }
+        }
+        channel.end();
+        self.leave(number);
+    }
+
+    fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<Agreement>> {
+        let limits = &self.0.options.limits;
+        channel.socket().prepare()?;
+        channel.socket().limit_writes(Some(limits.handshake_time))?;
+        let deadline = Instant::now() + limits.handshake_time;
+        let admit = || self.admit(number);
+        let tls = self.0.options.tls.as_ref();
+        let agreement = Handshake::new(channel, &self.0.exports, tls, deadline, &admit).run()?;
+        if agreement.is_some() {
+            channel.without_deadline()?;
+        }
+        Ok(agreement)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Ends: nobody is let in any more, what was received is done and answered, and everything is flushed. Returns when that
+    /// is so; clients that do not take their answers are left behind after ten seconds.
+    pub fn stop(&self) -> Result<()> {
+        self.0.stopping.store(true, Ordering::SeqCst);
+        let _ = self.0.waker.1.shutdown(Shutdown::Both);
+        for (how, patience) in [(Shutdown::Read, GRACE), (Shutdown::Both, GRACE / 2)] {
+            let table = self.table();
+            table.open.values().for_each(|entry| entry.socket.end(how));
+            let open = |table: &mut Table| !table.open.is_empty();
+            drop(self.0.ended.wait_timeout_while(table, patience, open));
+        }
+        // All are flushed, whatever comes of the first.
+        let flushed: Vec<_> = self.0.exports.iter().map(|export| export.device().flush()).collect();
+        flushed.into_iter().collect()
+    }
+
+    /// How many clients have chosen an export and are connected.
+    pub fn clients(&self) -> usize {
+        self.table().admitted()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,98 @@
+//! Writes: straight from what was received where the device is quick, else piece by piece by the crew.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::crew::{Crew, Job};
+use crate::layout::{Request, simple_reply};
+use crate::link::{Link, Parcel, Refusal};
+use crate::perform::durable;
+use crate::transmission::Session;
+
+/// Received and written in one go: it stays in the processor's cache in between. Pieces begin and end at multiples of this,
+/// so that no layer has to read before it writes.
+const PIECE: u64 = 256 << 10;
+/// What a thread of the crew writes in one go.
+const CREW_PIECE: u64 = 1 << 20;
+
+/// A write of which the crew does the pieces.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    request: Request,
+    left: AtomicUsize,
+    refusal: Mutex<Option<Refusal>>,
+}
+
+/// The end of the piece that begins at `at`.
+fn piece_end(at: u64, end: u64, piece: u64) -> u64 {
+    (at - at % piece).saturating_add(piece).min(end)
+}
+
+impl Session<'_> {
+    pub(crate) fn write(&mut self, request: &Request) -> io::Result<()> {
+        if self.link.writes.is_slow() {
+            return self.hand_over_write(request);
+        }
+        let (link, range) = (self.link, request.range());
+        let device = link.export.device();
+        let mut done = Ok(());
+        let mut at = range.start;
+        while at < range.end {
+            let end = piece_end(at, range.end, PIECE);
+            self.flush_before((end - at) as usize)?;
+            let bytes = self.input.take(&link.channel, (end - at) as usize)?;
+            // After a failure the rest is received all the same: the next request follows it.
+            if done.is_ok() {
+                done = link.writes.time(bytes.len(), || device.write_at(at, bytes));
+            }
+            at = end;
+        }
+        match done.and_then(|()| durable(&**device, request)) {
+            Ok(()) => simple_reply(&mut self.out, request.cookie, 0),
+            Err(error) => link.refuse(&mut self.out, request, &link.failed("write", &error)),
+        }
+        Ok(())
+    }
+
+    fn hand_over_write(&mut self, request: &Request) -> io::Result<()> {
+        let range = request.range();
+        let pieces = (range.end - 1) / CREW_PIECE - range.start / CREW_PIECE + 1;
+        let left = AtomicUsize::new(pieces as usize);
+        let pending = Arc::new(Pending { request: *request, left, refusal: Mutex::default() });
+        let mut at = range.start;
+        while at < range.end {
+            let end = piece_end(at, range.end, CREW_PIECE);
+            self.flush_before((end - at) as usize)?;
+            let mut bytes = self.link.buffers.take((end - at) as usize);
+            self.input.read(&self.link.channel, &mut bytes)?;
+            Crew::post(self.link, Job::Write { pending: Arc::clone(&pending), offset: at, bytes });
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a piece; the last one makes the reply.
+pub(crate) fn patiently(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
+    let device = link.export.device();
+    let refusal = || pending.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = link.writes.time(bytes.len(), || device.write_at(offset, bytes)) {
+        refusal().get_or_insert_with(|| link.failed("write", &error));
+    }
+    if pending.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    let request = &pending.request;
+    let failed = refusal().take();
+    let done = match failed {
+        Some(refusal) => Err(refusal),
+        None => durable(&**device, request).map_err(|error| link.failed("write", &error)),
+    };
+    let mut head = Vec::new();
+    match done {
+        Ok(()) => simple_reply(&mut head, request.cookie, 0),
+        Err(refusal) => link.refuse(&mut head, request, &refusal),
+    }
+    link.post(Parcel { head, body: None });
+}

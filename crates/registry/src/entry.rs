@@ -1,0 +1,69 @@
+//! What is known of one image in use.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// One image in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name while it is in use: `disk1`.
+    pub device: String,
+    /// What is done with it.
+    pub used: Use,
+    /// Where it is.
+    pub image: PathBuf,
+    /// The code of its format: `UDSB`.
+    pub format: String,
+    /// Layers that lie over it.
+    #[serde(default)]
+    pub layers: Vec<PathBuf>,
+    /// Bytes of the disk.
+    pub size: u64,
+    /// Whether it cannot be changed through this.
+    pub read_only: bool,
+    /// Whether it is encrypted.
+    pub encrypted: bool,
+    /// The process that does it.
+    pub process: u32,
+    /// Since when, in seconds of Unix time.
+    pub since: u64,
+    /// Where it can be found: URIs, folders.
+    pub places: Vec<String>,
+    /// Sockets that are removed when the process is gone.
+    #[serde(default)]
+    pub sockets: Vec<PathBuf>,
+}
+
+/// What is done with an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Use {
+    /// Served as a network block device.
+    Served,
+    /// A volume of it is shown as a folder.
+    Mounted,
+    /// It is a disk of the host.
+    Attached,
+}
+
+impl Entry {
+    /// An entry of this moment with nothing else in it.
+    pub fn new(used: Use) -> Self {
+        Self {
+            device: String::new(),
+            used,
+            image: PathBuf::new(),
+            format: String::new(),
+            layers: Vec::new(),
+            size: 0,
+            read_only: false,
+            encrypted: false,
+            process: 0,
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            places: Vec::new(),
+            sockets: Vec::new(),
+        }
+    }
+}
