@@ -1,0 +1,150 @@
+//! `serve` and `list`: how they begin, what they tell, how they end.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use common::Scratch;
+use serde_json::Value;
+
+/// A server that runs until it is told to end.
+struct Served {
+    child: Child,
+    facts: Value,
+    socket: PathBuf,
+}
+
+impl Served {
+    fn begin(scratch: &Scratch, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+        command.args(["serve", "--json", "--socket", "socket"]).args(args).current_dir(scratch.path(""));
+        command.env("XDG_RUNTIME_DIR", scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let mut told = Vec::new();
+        let facts = loop {
+            let mut byte = [0];
+            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it ended: {}", String::from_utf8_lossy(&told));
+            told.push(byte[0]);
+            if let Ok(facts) = serde_json::from_slice(&told) {
+                break facts;
+            }
+        };
+        Self { child, facts, socket: scratch.path("socket") }
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    fn end(mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
+        self.child.wait().unwrap().code()
+    }
+}
+
+/// A client that has chosen the first export, with simple replies.
+struct Client(UnixStream);
+
+impl Client {
+    fn new(served: &Served) -> Self {
+        let mut client = Self(UnixStream::connect(&served.socket).unwrap());
+        client.bytes(18);
+        client.0.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+        client.bytes(10);
+        client
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn call(&mut self, command: u16, offset: u64, len: u32, payload: &[u8]) {
+        let head = [&0x2560_9513_u32.to_be_bytes()[..], &[0; 2], &command.to_be_bytes(), &[0; 8]].concat();
+        self.0.write_all(&[&head[..], &offset.to_be_bytes(), &len.to_be_bytes(), payload].concat()).unwrap();
+        assert_eq!(self.bytes(16)[4..8], [0; 4]);
+    }
+}
+
+fn list(scratch: &Scratch) -> Value {
+    let output = scratch.command(&["list", "--json"]).env("XDG_RUNTIME_DIR", scratch.path("")).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn it_is_listed_and_ends_cleanly() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.sparsebundle", "--from", "src", "--volname", "Vol"]);
+    for signal in ["-TERM", "-INT"] {
+        let served = Served::begin(&scratch, &["x.sparsebundle"]);
+        let names: Vec<_> = served.facts["exports"].as_array().unwrap().iter().map(|export| export["name"].clone()).collect();
+        assert_eq!(names, ["", "1", "Vol"]);
+        let listed = &list(&scratch)["devices"][0];
+        assert_eq!(listed["device"], served.facts["device"]);
+        assert_eq!((&listed["used"], &listed["process"]), (&"served".into(), &served.child.id().into()));
+        assert_eq!(listed["places"][0], served.facts["exports"][0]["uris"][0]);
+        assert!(scratch.fails(4, &["serve", "x.sparsebundle", "--socket", "other"]).contains("in use"));
+        let _client = Client::new(&served);
+        assert_eq!(served.end(signal), Some(0), "{signal}");
+        assert!(!scratch.path("socket").exists());
+        assert_eq!(list(&scratch)["devices"], Value::Array(vec![]));
+    }
+    scratch.ok(&["check", "x.sparsebundle"]);
+}
+
+#[test]
+fn what_was_flushed_survives_and_leftovers_go() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "x.sparsebundle", "--size", "8m", "--fs", "none"]);
+    let served = Served::begin(&scratch, &["x.sparsebundle", "--image-format", "udsb"]);
+    let mut client = Client::new(&served);
+    client.call(1, 4096, 512, &[7; 512]);
+    client.call(3, 0, 0, &[]);
+    assert_eq!(served.end("-KILL"), None);
+    assert!(scratch.path("socket").exists());
+    assert_eq!(list(&scratch)["devices"], Value::Array(vec![]));
+    assert!(!scratch.path("socket").exists());
+    scratch.ok(&["convert", "x.sparsebundle", "x.img", "--image-format", "udsb"]);
+    assert_eq!(fs::read(scratch.path("x.img")).unwrap()[4096..4608], [7; 512]);
+}
+
+/// The image stays as it is, and what is written is in the layer.
+#[test]
+fn layers_and_images_that_cannot_be_changed() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    scratch.ok(&["convert", "x.img", "x.dmg", "--format", "udzo"]);
+    let before = fs::read(scratch.path("x.img")).unwrap();
+    let served = Served::begin(&scratch, &["x.img", "--shadow", "x.shadow"]);
+    let mut client = Client::new(&served);
+    client.call(1, 4096, 512, &[7; 512]);
+    client.call(0, 4096, 512, &[]);
+    assert_eq!(client.bytes(512), [7; 512]);
+    assert_eq!(served.end("-TERM"), Some(0));
+    assert!(fs::read(scratch.path("x.img")).unwrap() == before && scratch.path("x.shadow").exists());
+    let served = Served::begin(&scratch, &["x.dmg"]);
+    assert_eq!(served.facts["read_only"], true);
+    assert_eq!(served.end("-TERM"), Some(0));
+}
+
+#[test]
+fn the_world_is_not_let_in_by_mistake() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src"]);
+    assert!(scratch.fails(2, &["serve", "x.img", "--listen", "0.0.0.0:0"]).contains("--tls-certificates"));
+    let error = scratch.fails(3, &["serve", "x.img", "--listen", "0.0.0.0:0", "--tls-certificates", "src"]);
+    assert!(error.contains("ca-cert.pem"), "{error}");
+    assert!(scratch.fails(2, &["serve", "x.img", "--listen", "no such host:1"]).contains("no such host"));
+    scratch.write("socket", "mine");
+    assert!(scratch.fails(4, &["serve", "x.img", "--socket", "socket"]).contains("no socket"));
+    assert_eq!(fs::read(scratch.path("socket")).unwrap(), b"mine");
+}

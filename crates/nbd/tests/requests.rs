@@ -1,0 +1,312 @@
+//! What requests do, in simple and in structured replies, done at once or by helpers.
+
+mod common;
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use bandsaw::Result;
+use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, Memory};
+use bandsaw::store::{LocalFile, Open};
+use bandsaw::testing::Random;
+use bandsaw::testing::faults::{Call, Fault, Faults, FaultyDevice};
+use common::*;
+
+const LEN: u64 = 4 << 20;
+
+/// A file of the host, so that there is something to lend.
+fn file(folder: &tempfile::TempDir) -> Arc<dyn BlockDevice> {
+    let file = LocalFile::open(folder.path().join("disk"), Open::CreateNew).unwrap().unwrap();
+    file.set_len(LEN, Leave::Zeros).unwrap();
+    Arc::new(file)
+}
+
+/// A device that can be made slow, and counts what is asked of it at once.
+#[derive(Debug)]
+struct Slow {
+    inner: Arc<dyn BlockDevice>,
+    slow: AtomicBool,
+    read_only: bool,
+    flushes: AtomicU64,
+    /// Reads at or beyond half of the device wait for each other.
+    together: Option<Barrier>,
+}
+
+impl Slow {
+    fn new(inner: Arc<dyn BlockDevice>) -> Self {
+        Self { inner, slow: AtomicBool::new(false), read_only: false, flushes: AtomicU64::new(0), together: None }
+    }
+
+    fn wait(&self) {
+        if self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_micros(400));
+        }
+    }
+}
+
+impl BlockDevice for Slow {
+    fn info(&self) -> Info {
+        let info = self.inner.info();
+        if self.read_only { Info { access: Access::ReadOnly, ..info } } else { info }
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.wait();
+        if let Some(together) = self.together.as_ref().filter(|_| offset >= LEN / 2) {
+            together.wait();
+        }
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.wait();
+        self.inner.write_at(offset, buf)
+    }
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.wait();
+        self.inner.discard(range, leave)
+    }
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.inner.extent_at(range)
+    }
+    fn flush(&self) -> Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.inner.flush()
+    }
+    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+        self.inner.set_len(len, leave)
+    }
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        if self.slow.load(Ordering::Relaxed) { Ok(None) } else { self.inner.lend(range) }
+    }
+}
+
+/// Random requests do to the export what they do to a vector, whatever way they are done.
+#[test]
+fn it_is_like_a_vector() {
+    let folder = tempfile::tempdir().unwrap();
+    for structured in [false, true] {
+        for (lends, seed) in [(true, 1), (false, 2)] {
+            let _ = std::fs::remove_file(folder.path().join("disk"));
+            let inner = if lends { file(&folder) } else { Arc::new(Memory::zeros(LEN as usize)) as _ };
+            let slow = Arc::new(Slow::new(inner));
+            let server = server(slow.clone());
+            let mut client = Client::new(&server, structured);
+            let mut model = vec![0_u8; LEN as usize];
+            let mut random = Random::new(seed);
+            for step in 0..600 {
+                // Fast and slow spells, so that requests go both ways.
+                slow.slow.store(step / 50 % 3 == 1, Ordering::Relaxed);
+                let longest = if random.one_in(4) { 2 << 20 } else { 20_000 };
+                let offset = random.within(0..LEN);
+                let len = random.within(1..longest.min(LEN - offset) + 1);
+                let range = offset as usize..(offset + len) as usize;
+                match random.within(0..6) {
+                    0 | 1 => {
+                        let flags = if structured && random.one_in(3) { DF } else { 0 };
+                        let read = client.read(flags, offset, len as u32).unwrap();
+                        assert!(read == model[range], "step {step}: read of {len} at {offset}");
+                    }
+                    2 => {
+                        let bytes = random.bytes(len as usize);
+                        let flags = if random.one_in(4) { FUA } else { 0 };
+                        client.call(flags, WRITE, offset, len as u32, &bytes).unwrap();
+                        model[range].copy_from_slice(&bytes);
+                    }
+                    3 => {
+                        let flags = [0, NO_HOLE, FUA][random.within(0..3) as usize];
+                        client.call(flags, ZEROES, offset, len as u32, &[]).unwrap();
+                        model[range].fill(0);
+                    }
+                    4 => {
+                        client.call(0, TRIM, offset, len as u32, &[]).unwrap();
+                        // What is there now is not said; it is settled by reading it.
+                        model[range].copy_from_slice(&slow.inner.read_vec(offset, len as usize).unwrap());
+                    }
+                    _ => {
+                        client.call(0, FLUSH, 0, 0, &[]).unwrap();
+                        client.call(0, CACHE, offset, len as u32, &[]).unwrap();
+                    }
+                }
+            }
+            client.leave();
+            assert!(slow.inner.read_vec(0, LEN as usize).unwrap() == model);
+        }
+    }
+}
+
+/// Requests of one connection wait for a slow device side by side: each read waits until four are there.
+#[test]
+fn slow_requests_wait_together() {
+    let slow = Slow::new(Arc::new(Memory::zeros(LEN as usize)));
+    slow.slow.store(true, Ordering::Relaxed);
+    let server = server(Arc::new(Slow { together: Some(Barrier::new(4)), ..slow }));
+    let mut client = Client::new(&server, true);
+    // The pace is found out.
+    (0..8).for_each(|_| drop(client.read(0, 0, 512).unwrap()));
+    let cookies: Vec<_> = (0..8).map(|n| client.request(0, READ, LEN / 2 + n * 4096, 4096, &[])).collect();
+    let mut answered: Vec<_> = cookies.iter().map(|_| client.peek_read(LEN / 2, 4096)).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, cookies);
+    client.leave();
+}
+
+impl Client {
+    /// The cookie of the next reply, which is a read's of one chunk, wherever it is of.
+    fn peek_read(&mut self, _offset: u64, len: usize) -> u64 {
+        let bytes = self.bytes(20 + 8 + len);
+        u64::from_be_bytes(bytes[8..16].try_into().unwrap())
+    }
+}
+
+#[test]
+fn holes_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = file(&folder);
+    device.write_at(1 << 20, &vec![7; 1 << 20]).unwrap();
+    let mut client = Client::new(&server(device), true);
+    let (mib, hole) = (1 << 20, 3);
+    assert_eq!(client.status(0, 0, LEN as u32).unwrap(), [(mib, hole), (mib, 0), (2 * mib, hole)]);
+    assert_eq!(client.status(REQ_ONE, 0, LEN as u32).unwrap(), [(mib, hole)]);
+    assert_eq!(client.status(0, u64::from(mib) + 4096, 512).unwrap(), [(512, 0)]);
+    client.call(FAST_ZERO, ZEROES, 1 << 20, mib, &[]).unwrap();
+    assert_eq!(client.status(0, 0, LEN as u32).unwrap(), [(4 * mib, hole)]);
+    client.call(NO_HOLE, ZEROES, 0, mib, &[]).unwrap();
+    assert_eq!(client.status(0, 0, LEN as u32).unwrap(), [(mib, 0), (3 * mib, hole)]);
+    assert_eq!(client.call(FAST_ZERO | NO_HOLE, ZEROES, 0, 512, &[]), Err(NOTSUP));
+    client.leave();
+}
+
+#[test]
+fn zeros_that_must_be_written_are_not_fast() {
+    let memory = Memory::from(vec![1; 4096]);
+    let mut client = Client::new(&server(Arc::new(memory)), true);
+    assert_eq!(client.call(FAST_ZERO, ZEROES, 0, 4096, &[]), Err(NOTSUP));
+    client.call(0, ZEROES, 0, 4096, &[]).unwrap();
+    assert_eq!(client.read(0, 0, 4096).unwrap(), [0; 4096]);
+    client.leave();
+}
+
+#[test]
+fn requests_that_do_not_fit() {
+    for structured in [false, true] {
+        let mut client = Client::new(&server(Arc::new(Memory::zeros(8192))), structured);
+        for (flags, command, offset, len, error) in [
+            (0, READ, 8192, 512, INVAL),
+            (0, READ, u64::MAX, 512, INVAL),
+            (0, READ, 0, 0, INVAL),
+            (0, READ, 0, (32 << 20) + 1, INVAL),
+            (0x80, READ, 0, 512, INVAL),
+            (0, TRIM, 4096, 8192, INVAL),
+            (0, ZEROES, 4096, 8192, NOSPC),
+            (0, 77, 0, 512, INVAL),
+            (0, 8, 0, 512, INVAL),
+        ] {
+            assert_eq!(client.call(flags, command, offset, len, &[]), Err(error), "command {command}");
+        }
+        assert_eq!(client.write(8000, &[1; 512]), Err(NOSPC));
+        // One that is too long is received, and dropped, so that the next is understood.
+        assert_eq!(client.write(0, &vec![1; (32 << 20) + 512]), Err(INVAL));
+        client.write(0, &[1; 8192]).unwrap();
+        assert_eq!(client.read(0, 0, 8192).unwrap(), [1; 8192]);
+        if !structured {
+            assert_eq!(client.call(DF, READ, 0, 512, &[]), Err(INVAL));
+        }
+        client.leave();
+    }
+}
+
+#[test]
+fn read_only_exports_stay_as_they_are() {
+    let inner = Arc::new(Memory::from(vec![1; 8192]));
+    let slow = Slow { read_only: true, ..Slow::new(inner.clone()) };
+    let mut client = Client::new(&server(Arc::new(slow)), true);
+    assert_eq!(client.write(0, &[2; 512]), Err(PERM));
+    assert_eq!(client.call(0, TRIM, 0, 512, &[]), Err(PERM));
+    assert_eq!(client.call(0, ZEROES, 0, 512, &[]), Err(PERM));
+    client.call(0, FLUSH, 0, 0, &[]).unwrap();
+    assert_eq!(client.read(0, 0, 8192).unwrap(), [1; 8192]);
+    client.leave();
+}
+
+#[test]
+fn the_largest_requests() {
+    for structured in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let device = file(&folder);
+        device.set_len(40 << 20, Leave::Zeros).unwrap();
+        let mut client = Client::new(&server(device), structured);
+        let bytes = Random::new(9).bytes(32 << 20);
+        client.write(4097, &bytes).unwrap();
+        assert!(client.read(0, 4097, 32 << 20).unwrap() == bytes);
+        if structured {
+            assert!(client.read(DF, 4097, 32 << 20).unwrap() == bytes);
+        }
+        client.leave();
+    }
+}
+
+/// What one connection wrote is durable when another has flushed: that is what "several connections" promises.
+#[test]
+fn fua_and_flush_reach_the_device() {
+    let slow = Arc::new(Slow::new(Arc::new(Memory::zeros(8192))));
+    let server = server(slow.clone());
+    let (mut one, mut two) = (Client::new(&server, true), Client::new(&server, false));
+    one.write(0, &[1; 512]).unwrap();
+    assert_eq!(slow.flushes.load(Ordering::Relaxed), 0);
+    two.call(0, FLUSH, 0, 0, &[]).unwrap();
+    assert_eq!(slow.flushes.load(Ordering::Relaxed), 1);
+    for command in [WRITE, TRIM, ZEROES] {
+        let payload = if command == WRITE { &[2; 512][..] } else { &[] };
+        one.call(FUA, command, 0, 512, payload).unwrap();
+    }
+    assert_eq!(slow.flushes.load(Ordering::Relaxed), 4);
+    assert_eq!(two.read(0, 0, 512).unwrap(), one.read(0, 0, 512).unwrap());
+    one.leave();
+    two.leave();
+    server.stop().unwrap();
+    assert_eq!(slow.flushes.load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn failures_of_the_device_are_told_and_the_connection_goes_on() {
+    for structured in [false, true] {
+        let faults = Faults::new();
+        let inner: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(LEN as usize));
+        let mut client = Client::new(&server(Arc::new(FaultyDevice::new(inner, &faults))), structured);
+        for (call, fault, command, error) in [
+            (Call::Write, Fault::NoSpace, WRITE, NOSPC),
+            (Call::Write, Fault::Io, WRITE, IO),
+            (Call::Flush, Fault::Io, FLUSH, IO),
+            (Call::Discard, Fault::Io, TRIM, IO),
+        ] {
+            faults.break_all(call, fault);
+            let len = if command == FLUSH { 0 } else { 1 << 20 };
+            let payload = if command == WRITE { vec![1; 1 << 20] } else { vec![] };
+            assert_eq!(client.call(0, command, 0, len, &payload), Err(error), "{call:?}");
+            faults.mend();
+        }
+        for len in [512, 1 << 20, 3 << 20] {
+            faults.break_all(Call::Read, Fault::Io);
+            assert_eq!(client.read(0, 0, len), Err(IO));
+            faults.mend();
+            assert!(client.read(0, 0, len).is_ok());
+        }
+        client.leave();
+    }
+}
+
+/// A file that somebody cuts while it is served: the read fails, and only the read.
+#[test]
+fn a_file_that_is_cut_is_an_error_of_reading() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = file(&folder);
+    device.write_at(0, &vec![1; LEN as usize]).unwrap();
+    let mut client = Client::new(&server(device), true);
+    assert!(client.read(0, 0, 1 << 20).is_ok());
+    File::options().write(true).open(folder.path().join("disk")).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(client.read(0, 512 << 10, 1 << 20), Err(IO));
+    assert_eq!(client.read(0, 0, 1 << 20).unwrap(), vec![1; 1 << 20]);
+    client.leave();
+}
