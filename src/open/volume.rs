@@ -112,6 +112,17 @@ impl Volume {
         }
     }
 
+    /// The same, once a quick check has found that the volume was left in order and that its map is not plainly wrong: what
+    /// a trim goes by. [`Kind::Conflict`] or [`Kind::Corrupt`] if not.
+    pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                Ok(Some(Arc::new(HfsPlus::open(self.device.clone())?.trusted_free_map()?)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
     /// nothing to tell, or why the volume cannot be judged.
     pub(super) fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Option<Result<()>> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::HfsPlus;
 use super::extents::{ForkDevice, Owner};
-use super::layout::{Cnid, HEADER_OFFSET, VolumeHeaderRaw, fork_type};
+use super::layout::{Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type};
 use super::write::run_in;
 use crate::device::{BlockDevice, ExtentKind};
 use crate::fs::FreeMap;
@@ -22,6 +22,8 @@ pub struct HfsPlusFree {
     /// Where the volume's first block begins.
     start: u64,
     block_size: u64,
+    /// Blocks of the volume.
+    total: u32,
     /// The blocks that may be free: all but those of the headers.
     blocks: Range<u32>,
     in_order: bool,
@@ -63,6 +65,7 @@ impl HfsPlus {
             file,
             start: self.start,
             block_size,
+            total: header.total_blocks,
             blocks: u32::try_from(head).unwrap_or(end).min(end)..end,
             in_order: self.clean && self.problems.is_empty(),
             kept: Mutex::default(),
@@ -96,6 +99,17 @@ impl HfsPlusFree {
         let known = (u64::from(kept.start) + kept.bytes.len() as u64) * 8;
         let end = u32::try_from(known).map_or(self.blocks.end, |known| known.min(self.blocks.end));
         Ok(run_in(&kept.bytes, 8 * kept.start, block, end))
+    }
+
+    /// Blocks of the volume that are never free, whatever the map has there.
+    pub(super) fn left_out(&self) -> u64 {
+        u64::from(self.total - (self.blocks.end - self.blocks.start))
+    }
+
+    /// The bytes of `extent`, as the map counts them.
+    pub(super) fn bytes(&self, extent: Extent) -> Range<u64> {
+        let start = self.offset(extent.start.0);
+        start..start.saturating_add(u64::from(extent.count) * self.block_size)
     }
 
     fn offset(&self, block: u32) -> u64 {

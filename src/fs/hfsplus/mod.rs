@@ -17,6 +17,7 @@ mod links;
 mod overflow;
 mod repair;
 mod stat;
+mod trusted;
 pub(crate) mod unicode;
 mod write;
 

@@ -1,0 +1,204 @@
+//! Whether a volume's map of used blocks can be gone by: a quick look at what would be lost first if it were wrong. Whatever
+//! trims a volume gives back what the map says is free.
+
+use super::extents::Owner;
+use super::free::HfsPlusFree;
+use super::layout::{AllocBlock, Cnid, Extent, ForkRaw, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader};
+use super::layout::{fork_type, journal_flags, volume_attributes};
+use super::{HfsPlus, read_structure};
+use crate::fs::{FreeMap, FreeMapExt};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "hfs+ free space";
+
+impl HfsPlus {
+    /// The free map, once it is clear that the volume was left in order and that the map is not plainly wrong: both headers
+    /// speak of the same volume, as many blocks are free as they say, and all that the volume's own files and its journal lie
+    /// in is used. [`Kind::Conflict`] for a volume that was not left in order, [`Kind::Corrupt`] for a map that is wrong.
+    pub fn trusted_free_map(&self) -> Result<HfsPlusFree> {
+        let map = self.free_map()?;
+        if let Some(problem) = self.problems.first() {
+            let message = "is damaged, so what is free in it is left alone; `bandsaw repair` mends it";
+            return Err(Error::new(Kind::Corrupt, LAYER, format!("{message}: {problem}")));
+        }
+        if !map.is_in_order() {
+            let message = "was not cleanly unmounted, or changes wait in its journal, so what is free in it is left alone; \
+                           attach and detach it where it was last used, or run `bandsaw repair`";
+            return Err(Error::new(Kind::Conflict, LAYER, message));
+        }
+        self.check_headers()?;
+        self.check_count(&map)?;
+        for (name, id, fork) in self.own_files() {
+            let owner = Owner::Special(name);
+            let extents = match id {
+                // The overflow tree cannot have extents in itself.
+                Cnid::EXTENTS => self.space.collect(fork, &owner, &mut |_| Ok(None))?,
+                id => self.space.collect(fork, &owner, &mut |block| self.overflow.get(id, fork_type::DATA, block))?,
+            };
+            extents.into_iter().try_for_each(|extent| check_used(&map, extent, name))?;
+        }
+        self.check_journal(&map)?;
+        Ok(map)
+    }
+
+    fn own_files(&self) -> [(&'static str, Cnid, &ForkRaw); 5] {
+        let raw = &self.header.raw;
+        [
+            ("allocation file", Cnid::ALLOCATION, &raw.allocation_file),
+            ("extents tree", Cnid::EXTENTS, &raw.extents_file),
+            ("catalog", Cnid::CATALOG, &raw.catalog_file),
+            ("attributes tree", Cnid::ATTRIBUTES, &raw.attributes_file),
+            ("startup file", Cnid::STARTUP, &raw.startup_file),
+        ]
+    }
+
+    fn check_headers(&self) -> Result<()> {
+        let device = &*self.space.device;
+        let (len, header) = (device.info().len, &self.header);
+        let at = len - HEADER_OFFSET;
+        let alternate = VolumeHeader::parse(&read_structure(device, at)?, at, len)?;
+        if (alternate.block_size, alternate.total_blocks) == (header.block_size, header.total_blocks) {
+            return Ok(());
+        }
+        let message = format!(
+            "the alternate volume header speaks of {} blocks of {} bytes, the first of {} of {}",
+            alternate.total_blocks, alternate.block_size, header.total_blocks, header.block_size
+        );
+        Err(Error::corrupt(LAYER, at, message))
+    }
+
+    fn check_count(&self, map: &HfsPlusFree) -> Result<()> {
+        let mut free = 0;
+        for run in map.free_runs(0..u64::MAX) {
+            let run = run?;
+            free += (run.end - run.start) / u64::from(self.header.block_size);
+        }
+        let told = u64::from(self.header.free_blocks);
+        // Blocks of the headers are never handed out as free, whatever the map has there.
+        if told >= free && told - free <= map.left_out() {
+            return Ok(());
+        }
+        let message = format!("{free} blocks are free in the map, the volume header counts {told}; `bandsaw repair` mends it");
+        Err(Error::new(Kind::Corrupt, LAYER, message))
+    }
+
+    fn check_journal(&self, map: &HfsPlusFree) -> Result<()> {
+        if !self.header.has(volume_attributes::JOURNALED) {
+            return Ok(());
+        }
+        let (block, size) = (AllocBlock(self.header.raw.journal_info_block.get()), self.header.block_size);
+        check_used(map, Extent { start: block, count: 1 }, "journal info block")?;
+        let info: JournalInfoBlockRaw = read_structure(&*self.space.device, block.offset(size))?;
+        if info.flags.get() & journal_flags::IN_VOLUME == 0 {
+            return Ok(());
+        }
+        let (start, end) = (info.offset.get(), info.offset.get().saturating_add(info.size.get()));
+        let (first, last) = (start / u64::from(size), end.div_ceil(u64::from(size)));
+        match (u32::try_from(first), u32::try_from(last.saturating_sub(first))) {
+            (Ok(first), Ok(count)) => check_used(map, Extent { start: AllocBlock(first), count }, "journal"),
+            _ => Err(Error::new(Kind::Corrupt, LAYER, "the journal lies past the end of the volume")),
+        }
+    }
+}
+
+/// Refuses a map in which a block of `extent` is free, which is part of `what`.
+fn check_used(map: &HfsPlusFree, extent: Extent, what: &str) -> Result<()> {
+    let bytes = map.bytes(extent);
+    match map.free_from(bytes.start)? {
+        Some(free) if free.start < bytes.end => {
+            let message = format!("a part of the {what} is free in the map; `bandsaw repair` mends the volume");
+            Err(Error::corrupt(LAYER, free.start, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+    use crate::fs::hfsplus::build::{Options, Plan};
+    use crate::fs::hfsplus::{HfsPlusMut, WriteOptions};
+    use crate::fs::source::Tree;
+    use crate::fs::{FileSystem, FileSystemMut, NewKind, NewNode, Timestamp};
+    use crate::progress::Silent;
+
+    fn volume() -> Arc<Memory> {
+        let created = Timestamp::from_seconds(1_700_000_000);
+        let (name, block_size) = ("Free".into(), Some(4096));
+        let options = Options { name, case_sensitive: false, block_size, created, latest: None, identifier: 9 };
+        let device = Arc::new(Memory::zeros(8 << 20));
+        Plan::new(Tree::empty(created), options).unwrap().build(&*device, &Silent).unwrap();
+        HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap().enable_journal(None).unwrap();
+        device
+    }
+
+    fn refused(device: Arc<Memory>) -> Error {
+        HfsPlus::open(device).unwrap().trusted_free_map().unwrap_err()
+    }
+
+    fn put_header(device: &Memory, change: impl FnOnce(&mut super::super::layout::VolumeHeaderRaw)) {
+        let mut header = HfsPlus::open(Arc::new(Memory::from(device.to_vec()))).unwrap().header.raw;
+        change(&mut header);
+        device.write_at(HEADER_OFFSET, header.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_sound_volume_is_trusted() {
+        let volume = HfsPlus::open(volume()).unwrap();
+        let map = volume.trusted_free_map().unwrap();
+        let free: u64 = map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum();
+        assert_eq!(free, volume.volume().free);
+    }
+
+    #[test]
+    fn a_volume_in_use_is_not() {
+        let device = volume();
+        let mounted = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
+        mounted.create(mounted.root(), "file", &NewNode::new(NewKind::File)).unwrap();
+        mounted.sync().unwrap();
+        assert_eq!(refused(Arc::new(Memory::from(device.to_vec()))).kind(), Kind::Conflict);
+    }
+
+    #[test]
+    fn a_wrong_count_is_met() {
+        let device = volume();
+        put_header(&device, |header| header.free_blocks = (header.free_blocks.get() - 1).into());
+        assert!(refused(device).to_string().contains("counts"));
+    }
+
+    #[test]
+    fn what_the_volume_needs_must_be_used() {
+        let sound = volume();
+        let header = HfsPlus::open(sound.clone()).unwrap().header.raw;
+        let info_at = u64::from(header.journal_info_block.get()) * 4096;
+        let journal: JournalInfoBlockRaw = read_structure(&*sound, info_at).unwrap();
+        let own =
+            [&header.allocation_file, &header.extents_file, &header.catalog_file].map(|fork| fork.extents[0].start_block.get());
+        let journal_block = (journal.offset.get() / 4096) as u32 + 3;
+        for block in own.into_iter().chain([header.journal_info_block.get(), journal_block]) {
+            let device = Arc::new(Memory::from(sound.to_vec()));
+            let at = u64::from(header.allocation_file.extents[0].start_block.get()) * 4096 + u64::from(block / 8);
+            let byte = device.read_vec(at, 1).unwrap()[0];
+            device.write_at(at, &[byte & !(0x80 >> (block % 8))]).unwrap();
+            put_header(&device, |header| header.free_blocks = (header.free_blocks.get() + 1).into());
+            let error = refused(device);
+            assert!(error.kind() == Kind::Corrupt && error.to_string().contains("is free in the map"), "block {block}: {error}");
+        }
+    }
+
+    #[test]
+    fn headers_that_differ_are_met() {
+        let device = volume();
+        let at = (8 << 20) - HEADER_OFFSET;
+        let mut alternate = HfsPlus::open(device.clone()).unwrap().header.raw;
+        alternate.total_blocks = (alternate.total_blocks.get() - 8).into();
+        alternate.free_blocks = 1.into();
+        device.write_at(at, alternate.as_bytes()).unwrap();
+        assert!(refused(device).to_string().contains("alternate"));
+    }
+}
