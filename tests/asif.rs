@@ -150,7 +150,7 @@ impl BlockDevice for Compacting {
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.compact()
+        self.0.compact(&Silent)
     }
 
     fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
@@ -286,7 +286,7 @@ fn discarded_chunks_are_used_again_and_the_file_is_cut() {
     disk.discard(0..200 * MIB, Leave::Any).unwrap();
     disk.write_at(7 * MIB, &vec![9; MIB as usize]).unwrap();
     disk.flush().unwrap();
-    disk.compact().unwrap();
+    disk.compact(&Silent).unwrap();
     assert_eq!(disk.usage().data, 2);
     assert_eq!(file.info().len, 6 * MIB, "header, two tables, metadata and its bitmap, one chunk");
     assert_eq!(disk.read_vec(7 * MIB, MIB as usize).unwrap(), vec![9; MIB as usize]);

@@ -22,6 +22,16 @@ use crate::{Error, Kind, Result};
 /// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part of the disk.
 pub const SECTOR: u64 = 512;
 
+/// Where in its file a container stores the front of a range of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The byte of the file that the range begins with; of what is encrypted, without the header of the encryption. `None`: it
+    /// is not stored.
+    pub at: Option<u64>,
+    /// For how many bytes, at least 1.
+    pub len: u64,
+}
+
 /// An image format by hdiutil's code. Codes that cannot be read or written yet are known by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

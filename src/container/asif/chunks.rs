@@ -10,11 +10,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use super::layout::{DiskChunk, Entry, FileChunk};
 use super::mask::{Mask, State};
 use super::{Asif, LAYER};
-use crate::device::{Extent, ExtentKind, Leave, Lent, is_zero, regions};
+use crate::device::{Leave, Lent, is_zero, regions};
 use crate::{Error, Result};
 
 /// What stands for a chunk.
-enum Found {
+pub(super) enum Found {
     Uninit,
     Unmapped,
     Full(FileChunk),
@@ -30,7 +30,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.within.end - self.within.start
     }
 }
@@ -44,7 +44,7 @@ impl Asif {
     }
 
     /// Refuses a piece past the end: the length may have changed since the request was let in.
-    fn check_piece(&self, piece: &Piece) -> Result<()> {
+    pub(super) fn check_piece(&self, piece: &Piece) -> Result<()> {
         let (start, len) = (self.geometry.start(piece.chunk) + piece.within.start, self.len.load(Ordering::SeqCst));
         if start + piece.len() > len {
             return Err(Error::out_of_range(LAYER, start, piece.len(), len));
@@ -53,7 +53,7 @@ impl Asif {
     }
 
     /// What stands for a chunk. The caller holds it.
-    fn find(&self, chunk: DiskChunk) -> Result<Found> {
+    pub(super) fn find(&self, chunk: DiskChunk) -> Result<Found> {
         Ok(match self.tables.entry(chunk)? {
             Entry::Uninit => Found::Uninit,
             Entry::Unmapped => Found::Unmapped,
@@ -69,7 +69,7 @@ impl Asif {
     }
 
     /// The first run of `within` whose blocks have one state.
-    fn run(&self, mask: &Mask, within: &Range<u64>) -> (State, Range<u64>) {
+    pub(super) fn run(&self, mask: &Mask, within: &Range<u64>) -> (State, Range<u64>) {
         let blocks = self.blocks(within);
         let first = blocks.start;
         let (state, count) = mask.run(blocks);
@@ -244,7 +244,7 @@ impl Asif {
     }
 
     /// How many chunks from that of `piece` on, up to `end`, have an entry without data. `None`: the first has data.
-    fn without_data(&self, piece: &Piece, end: u64) -> Result<Option<(Entry, u64)>> {
+    pub(super) fn without_data(&self, piece: &Piece, end: u64) -> Result<Option<(Entry, u64)>> {
         match self.tables.entry(piece.chunk)? {
             entry @ (Entry::Uninit | Entry::Unmapped) => {
                 let end = DiskChunk(end.div_ceil(self.geometry.chunk_bytes()));
@@ -321,44 +321,6 @@ impl Asif {
             }
             None => self.add(piece, |place| self.tables.set(piece.chunk, Entry::Partial(place), Some(mask), &self.space)),
         }
-    }
-
-    pub(super) fn extent(&self, range: Range<u64>) -> Result<Extent> {
-        let piece = self.piece(&range);
-        let _held = self.units.shared(piece.chunk.0);
-        self.check_piece(&piece)?;
-        let rest = |kind| Ok(Extent { kind, len: piece.len() });
-        match self.find(piece.chunk)? {
-            Found::Full(place) => self.stored_extent(place, piece.within),
-            Found::Partial(place, mask) => match self.run(&mask, &piece.within) {
-                (State::Written, run) => self.stored_extent(place, run),
-                (State::Uninit, run) => Ok(Extent { kind: ExtentKind::Hole, len: run.end - run.start }),
-                (State::Unmapped, run) => Ok(Extent { kind: ExtentKind::Zero, len: run.end - run.start }),
-            },
-            Found::Uninit => rest(ExtentKind::Hole).and_then(|extent| self.with_next(extent, &piece, &range)),
-            Found::Unmapped => rest(ExtentKind::Zero).and_then(|extent| self.with_next(extent, &piece, &range)),
-        }
-    }
-
-    /// An extent without data, with the chunks after it that are the same.
-    fn with_next(&self, extent: Extent, piece: &Piece, range: &Range<u64>) -> Result<Extent> {
-        let Some((entry, count)) = self.without_data(piece, range.end)? else { return Ok(extent) };
-        let kind = if entry == Entry::Uninit { ExtentKind::Hole } else { ExtentKind::Zero };
-        if kind != extent.kind {
-            return Ok(extent);
-        }
-        let end = self.geometry.start(DiskChunk(piece.chunk.0 + count)).min(range.end);
-        Ok(Extent { kind, len: end - range.start })
-    }
-
-    fn stored_extent(&self, place: FileChunk, within: Range<u64>) -> Result<Extent> {
-        let at = self.geometry.in_file(place, within);
-        if at.end > self.file.info().len {
-            return Ok(Extent { kind: ExtentKind::Data, len: at.end - at.start }); // reading it tells what is wrong
-        }
-        let below = self.file.extent_at(at)?;
-        let kind = if below.kind == ExtentKind::Data { ExtentKind::Data } else { ExtentKind::Zero };
-        Ok(Extent { kind, ..below })
     }
 
     pub(super) fn lend_chunk(&self, range: Range<u64>) -> Result<Option<Lent>> {

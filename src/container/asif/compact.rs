@@ -1,13 +1,16 @@
 //! Moving the last chunks of the file into free ones before them, so that it can be cut. Source: docs/formats/asif.md §7.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::Asif;
 use super::commit::HeldChunks;
-use super::layout::{Entry, FileChunk};
+use super::layout::{DiskChunk, Entry, FileChunk};
+use super::mask::State;
 use super::owners::Owner;
 use crate::Result;
 use crate::device::{BlockDevice, regions};
+use crate::progress::Progress;
 
 /// Chunks moved by one flush: few enough that nobody waits long.
 const MOVES_AT_ONCE: usize = 256;
@@ -15,16 +18,21 @@ const MOVES_AT_ONCE: usize = 256;
 const SLACK: u64 = 4;
 
 impl Asif {
-    /// Moves chunks down until the file has no free chunks, and flushes. What is lent stays, and all before it.
-    pub fn compact(&self) -> Result<()> {
+    /// Moves chunks down until the file has no free chunks, and flushes. What is lent stays, and all before it. Between any
+    /// two steps the image is whole, so that it can be stopped, and gone on with, as one likes.
+    pub fn compact(&self, progress: &dyn Progress) -> Result<()> {
         self.check_changeable()?;
         self.begin()?;
         self.flush()?;
+        progress.stage("pack", 0);
         loop {
+            progress.check()?;
             let _one_at_a_time = self.one_at_a_time()?;
             let before = self.space.extent();
             self.failed.note(self.relocate(FileChunk(0)).and_then(|held| self.commit(held)))?;
-            if self.space.extent() == before {
+            let after = self.space.extent();
+            progress.advance(before.1.0.saturating_sub(after.1.0) * self.geometry.chunk_bytes());
+            if after == before {
                 return Ok(());
             }
         }
@@ -70,8 +78,7 @@ impl Asif {
                     Entry::Partial(place) if place == from => Entry::Partial(to),
                     _ => return Ok(false),
                 };
-                let bytes = self.geometry.chunk_bytes();
-                regions::copy(&*self.file, from.0 * bytes, to.0 * bytes, bytes)?;
+                self.copy_chunk(chunk, moved, from, to)?;
                 self.tables.replace(chunk, moved)?;
                 if let Entry::Partial(_) = moved {
                     held.push(alone);
@@ -79,5 +86,24 @@ impl Asif {
                 Ok(true)
             }
         }
+    }
+
+    /// Copies what counts of a chunk. What does not is left out: copied, it would take storage where it has none.
+    fn copy_chunk(&self, chunk: DiskChunk, entry: Entry, from: FileChunk, to: FileChunk) -> Result<()> {
+        let copy = |within: Range<u64>| {
+            let (from, to) = (self.geometry.in_file(from, within.clone()), self.geometry.in_file(to, within));
+            regions::copy(&*self.file, from.start, to.start, from.end - from.start)
+        };
+        let whole = 0..self.geometry.chunk_bytes();
+        let Entry::Partial(_) = entry else { return copy(whole) };
+        let (mask, mut rest) = (self.tables.mask(chunk)?, whole);
+        while !rest.is_empty() {
+            let (state, run) = self.run(&mask, &rest);
+            rest.start = run.end;
+            if state == State::Written {
+                copy(run)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -23,6 +23,7 @@ mod mask;
 mod metadata;
 mod overlay;
 mod owners;
+mod places;
 mod repair;
 mod resize;
 mod space;
@@ -121,6 +122,8 @@ pub struct Usage {
     pub bitmaps: u64,
     /// Chunks of the file, the first ones for header and directories among them.
     pub chunks: u64,
+    /// Chunks of the file that hold nothing, which [`Asif::compact`] removes.
+    pub unused: u64,
     /// Bytes of the file.
     pub file_len: u64,
 }
@@ -214,6 +217,7 @@ impl Asif {
             tables,
             bitmaps,
             chunks: end.0,
+            unused: end.0.saturating_sub(self.first_chunk().0 + used),
             file_len: self.file.info().len,
         }
     }

@@ -5,6 +5,7 @@
 //! bands/<hex>              bands.rs     where bytes are; one slot.rs for each band met, kept by cache.rs
 //! mapped/<hex>             mapped.rs    version 2: blocks that do not count
 //! token                    token.rs     empty, or how the bundle is encrypted; cipher.rs reads and writes bands then
+//! bands/                   stored.rs    which of them have a file, and giving that back
 //! lock                     here         locked while the bundle is open, as token is
 //! ```
 
@@ -19,6 +20,7 @@ mod plist;
 mod repair;
 mod resize;
 mod slot;
+mod stored;
 mod survey;
 mod token;
 
@@ -36,6 +38,7 @@ use token::Unlocked;
 pub use check::check;
 pub use plist::Version;
 pub use repair::{Repair, locks, plan};
+pub use stored::{Stored, StoredBand, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;
 

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 
 use super::layout::{BandIndex, Label, Slot};
 use super::{LAYER, SparseImage};
+use crate::container::Placed;
 use crate::device::{Extent, ExtentKind, Leave, Lent, is_zero, regions};
 use crate::{Error, Result};
 
@@ -245,6 +246,16 @@ impl SparseImage {
             Run::Stored(place) => self.file.discard(place, leave),
             Run::Hole => Ok(()),
         }
+    }
+
+    /// Where in the file the front of `range`, which is not empty, is stored.
+    pub fn place_at(&self, range: Range<u64>) -> Result<Placed> {
+        let piece = self.piece(&range);
+        let _held = self.units.shared(piece.unit());
+        Ok(match self.locate(&piece)? {
+            Run::Hole => Placed { at: None, len: self.hole_at(piece.band, &range) },
+            Run::Stored(place) => Placed { at: Some(place.start), len: piece.len() },
+        })
     }
 
     pub(super) fn extent(&self, range: Range<u64>) -> Result<Extent> {
