@@ -1,5 +1,13 @@
 //! How long work is watched and stopped from outside. The library never prints.
 
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Seconds that [`Limited`] sleeps at most before it asks again whether to stop.
+const PATIENCE: f64 = 0.1;
+
 /// Told of the progress of long work, and asked whether to go on. Called from several threads.
 pub trait Progress: Sync {
     /// A new stage begins: what is done (`"copy"`), and how many units it has (bytes, unless the stage says files).
@@ -22,6 +30,60 @@ impl Progress for Silent {
     }
 }
 
+/// Lets work that moves bytes go no faster than so many in a second: whoever reports more waits. Stages without a total count
+/// no bytes and are not slowed down.
+pub struct Limited<'a> {
+    inner: &'a dyn Progress,
+    rate: Option<u64>,
+    began: Mutex<Option<(Instant, u64)>>,
+}
+
+impl<'a> Limited<'a> {
+    /// `rate` is in bytes a second; `None` for no limit.
+    pub fn new(inner: &'a dyn Progress, rate: Option<u64>) -> Self {
+        Self { inner, rate: rate.filter(|rate| *rate > 0), began: Mutex::default() }
+    }
+
+    fn began(&self) -> MutexGuard<'_, Option<(Instant, u64)>> {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Limited<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited").field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+impl Progress for Limited<'_> {
+    fn stage(&self, name: &str, total: u64) {
+        *self.began() = (total > 0).then(|| (Instant::now(), 0));
+        self.inner.stage(name, total);
+    }
+
+    fn advance(&self, n: u64) {
+        self.inner.advance(n);
+        let Some(rate) = self.rate else { return };
+        let (start, needed) = {
+            let mut began = self.began();
+            let Some((start, done)) = &mut *began else { return };
+            *done = done.saturating_add(n);
+            (*start, *done as f64 / rate as f64)
+        };
+        while !self.cancelled() {
+            let missing = needed - start.elapsed().as_secs_f64();
+            if missing <= 0.0 {
+                return;
+            }
+            thread::sleep(Duration::from_secs_f64(missing.min(PATIENCE)));
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.inner.cancelled()
+    }
+}
+
 impl dyn Progress + '_ {
     /// `Err(Cancelled)` once the watcher wants to stop.
     pub fn check(&self) -> crate::Result<()> {
@@ -29,5 +91,23 @@ impl dyn Progress + '_ {
             return Err(crate::Error::new(crate::Kind::Cancelled, "interrupt", "stopped as asked"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_slows_bytes_down_and_nothing_else() {
+        let limited = Limited::new(&Silent, Some(1 << 20));
+        let began = Instant::now();
+        limited.stage("list", 0);
+        limited.advance(1 << 40);
+        assert!(began.elapsed() < Duration::from_secs(60), "what counts no bytes does not wait");
+        limited.stage("trim", 1 << 20);
+        let began = Instant::now();
+        limited.advance(100 << 10);
+        assert!(began.elapsed() >= Duration::from_millis(95));
     }
 }

@@ -2,6 +2,7 @@
 
 mod ahead;
 pub mod checksum;
+pub mod compact;
 pub mod convert;
 pub mod create;
 pub mod diagnose;
@@ -13,6 +14,9 @@ pub mod put;
 pub mod repair;
 pub mod resources;
 pub mod segment;
+pub mod space;
 pub mod stack;
 mod tar;
+pub mod trim;
+pub mod usage;
 pub mod verify;

@@ -37,6 +37,22 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool>
     }
 }
 
+/// Whether the file system that `folder` is on frees parts of files. Where nothing can be made there to try it on, it may.
+pub(crate) fn can_punch_in(folder: &Path) -> bool {
+    let unnamed = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let file = match unnamed {
+        Ok(file) => File::from(file),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            let name = folder.join(format!(".bandsaw-punch-{}", std::process::id()));
+            let Ok(file) = File::options().create_new(true).write(true).open(&name) else { return true };
+            let _ = fs::remove_file(&name);
+            file
+        }
+        Err(_) => return true,
+    };
+    file.set_len(1 << 20).is_err() || punch_hole(&file, 0, 1 << 20).unwrap_or(true)
+}
+
 /// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
 pub(crate) fn clone_file(from: &File, folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<File>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{CloneFlags, Mode, OFlags};
@@ -30,6 +31,11 @@ pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
 /// Always `false`: F_PUNCHHOLE takes a structure by pointer and no safe binding of it exists.
 pub(crate) fn punch_hole(_file: &File, _offset: u64, _len: u64) -> io::Result<bool> {
     Ok(false)
+}
+
+/// Whether the file system that `folder` is on frees parts of files, as far as this program can ask it to.
+pub(crate) fn can_punch_in(_folder: &Path) -> bool {
+    false
 }
 
 /// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.

@@ -28,7 +28,7 @@ use macos as host;
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
 
-pub(crate) use host::{clone_file, copy_range, lock_holder, make_durable, make_names_durable, punch_hole};
+pub(crate) use host::{can_punch_in, clone_file, copy_range, lock_holder, make_durable, make_names_durable, punch_hole};
 pub use leftovers::remove_leftovers;
 
 /// A place where a file system is mounted.

@@ -53,6 +53,11 @@ impl Failure {
         self.error.kind()
     }
 
+    /// The error in words.
+    pub(crate) fn message(&self) -> String {
+        self.error.to_string()
+    }
+
     /// Tells the user on standard error, and chooses the exit code.
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
         let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));

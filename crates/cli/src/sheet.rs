@@ -59,17 +59,29 @@ pub(crate) fn layer(facts: &LayerFacts, output: &Output, out: &mut dyn Write) ->
     Sheet { output, out }.layer(facts)
 }
 
-struct Sheet<'a> {
+/// Names and values on their way out.
+pub(crate) struct Sheet<'a> {
     output: &'a Output,
     out: &'a mut dyn Write,
 }
 
+impl<'a> Sheet<'a> {
+    pub(crate) fn new(output: &'a Output, out: &'a mut dyn Write) -> Self {
+        Self { output, out }
+    }
+}
+
 impl Sheet<'_> {
-    fn heading(&mut self, text: &str) -> io::Result<()> {
+    /// Whole lines.
+    pub(crate) fn lines(&mut self, lines: &str) -> io::Result<()> {
+        write!(self.out, "{lines}")
+    }
+
+    pub(crate) fn heading(&mut self, text: &str) -> io::Result<()> {
         writeln!(self.out, "{}", self.output.paint(Style::Bold, text))
     }
 
-    fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
+    pub(crate) fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
         writeln!(self.out, "  {}{value}", self.output.paint(Style::Dim, &format!("{name:NAME$}")))
     }
 
@@ -193,6 +205,6 @@ impl Sheet<'_> {
 }
 
 /// `8 MiB (8388608 bytes)`.
-fn exact(bytes: u64) -> String {
+pub(crate) fn exact(bytes: u64) -> String {
     format!("{:#}", size::display(bytes))
 }

@@ -4,11 +4,13 @@ mod cat;
 mod check;
 mod checksum;
 mod chmod;
+mod compact;
 mod completions;
 mod convert;
 mod cp;
 mod create;
 mod diagnose;
+mod du;
 mod erase_keys;
 mod extract;
 mod info;
@@ -30,6 +32,7 @@ mod serve;
 mod stack;
 mod touch;
 mod tree;
+mod trim;
 mod verify;
 mod xattr;
 
@@ -66,6 +69,9 @@ pub(crate) enum Command {
     Segment(segment::Segment),
     Join(join::Join),
     Resources(resources::Resources),
+    Du(du::Du),
+    Trim(trim::Trim),
+    Compact(Box<compact::Compact>),
     Verify(verify::Verify),
     Checksum(checksum::Checksum),
     Check(check::Check),
@@ -110,6 +116,9 @@ impl Command {
             Self::Segment(verb) => verb.run(output),
             Self::Join(verb) => verb.run(output),
             Self::Resources(verb) => verb.run(output),
+            Self::Du(verb) => verb.run(output),
+            Self::Trim(verb) => verb.run(output),
+            Self::Compact(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
             Self::Check(verb) => verb.run(output),

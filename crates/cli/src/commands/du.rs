@@ -1,0 +1,319 @@
+//! `bandsaw du`: how much space images take, inside and out; files and folders of the host, too.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use bandsaw::Kind;
+use bandsaw::device::Access;
+use bandsaw::ops::space::{Fill, SpaceMap};
+use bandsaw::ops::usage::{HostUsage, ImageUsage, VolumeUsage};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::output::{Output, Style};
+use crate::progress::Bar;
+use crate::sheet::{Sheet, exact};
+use crate::source::{self, Opening};
+use crate::text::{Table, counted, grouped};
+
+/// Show how much space images take, and what compaction would give back
+///
+/// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used and free space of its volumes,
+/// and what `compact` would return. Files and folders that are no images are measured as such. Nothing is changed, and of an
+/// image only its maps are read, not its files.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw du Docs.sparsebundle               sizes inside and out, and what compaction would return
+  bandsaw du *.sparsebundle ~/Pictures       several, and a total
+  bandsaw du --bands Docs.sparsebundle       each band that is stored
+  bandsaw du --json Docs.sparsebundle        for programs, sizes in bytes")]
+pub(crate) struct Du {
+    /// Images, or files and folders of the host
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
+    images: Vec<OsString>,
+    /// Tell of each band, or chunk, that has storage
+    #[arg(long)]
+    bands: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    items: Vec<Item>,
+    /// Bytes of storage behind all of them.
+    size_on_disk: u64,
+}
+
+#[derive(Serialize)]
+struct Item {
+    path: String,
+    #[serde(flatten)]
+    host: HostFacts,
+    image: Option<ImageFacts>,
+    /// Why it was only measured from outside, though it seems to be an image.
+    problem: Option<String>,
+}
+
+#[derive(Serialize)]
+struct HostFacts {
+    files: u64,
+    folders: u64,
+    /// Bytes of the files.
+    size: u64,
+    size_on_disk: u64,
+    /// Files with less storage than bytes.
+    sparse_files: u64,
+}
+
+#[derive(Serialize)]
+struct ImageFacts {
+    format: &'static str,
+    /// Bytes of the disk.
+    disk: u64,
+    sparse: bool,
+    bands: Option<BandsFacts>,
+    volumes: Vec<VolumeFacts>,
+    /// Bytes that compaction would give back.
+    returns: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct BandsFacts {
+    /// `band`, `chunk` or `piece`.
+    kind: &'static str,
+    size: u64,
+    count: u64,
+    stored: u64,
+    full: u64,
+    partly_free: u64,
+    free: u64,
+    stray: Vec<String>,
+    /// Bytes by which packing shortens the file.
+    unused: u64,
+    /// Bytes given back with bands all of which is free, and with parts of others.
+    returns_whole: u64,
+    returns_parts: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    each: Vec<UnitFacts>,
+}
+
+#[derive(Serialize)]
+struct UnitFacts {
+    index: u64,
+    allocated: u64,
+    free: u64,
+    returns: u64,
+}
+
+#[derive(Serialize)]
+struct VolumeFacts {
+    place: String,
+    format: &'static str,
+    name: Option<String>,
+    used: Option<u64>,
+    free: Option<u64>,
+    /// Why its free space is not given back.
+    refused: Option<String>,
+}
+
+impl Du {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let mut items = Vec::with_capacity(self.images.len());
+        let bar = Bar::new(output);
+        for image in &self.images {
+            items.push(self.item(&source::image(image)?, &bar)?);
+        }
+        drop(bar);
+        let facts = Facts { schema: 1, size_on_disk: items.iter().map(|item| item.host.size_on_disk).sum(), items };
+        output.facts(&facts, |out| facts.write(output, out))
+    }
+
+    fn item(&self, path: &str, bar: &Bar) -> Outcome<Item> {
+        match self.opening.open(path, Access::ReadOnly) {
+            Ok(image) => {
+                let usage = ImageUsage::of(&image, bar).map_err(|error| error.in_file(path))?;
+                let host = HostFacts::new(&usage.host);
+                Ok(Item { path: path.to_owned(), host, image: Some(ImageFacts::new(&usage, self.bands)), problem: None })
+            }
+            // A file or folder like any other, or an image that is locked, damaged or in use: its outside can be measured.
+            Err(failure) if matches!(failure.kind(), Kind::NotFound | Kind::Cancelled) => Err(failure),
+            Err(failure) => {
+                let host = HostFacts::new(&HostUsage::of(Path::new(path), bar)?);
+                let problem = Some(failure.message()).filter(|_| failure.kind() != Kind::Unsupported);
+                Ok(Item { path: path.to_owned(), host, image: None, problem })
+            }
+        }
+    }
+}
+
+impl HostFacts {
+    fn new(usage: &HostUsage) -> Self {
+        Self {
+            files: usage.files,
+            folders: usage.folders,
+            size: usage.len,
+            size_on_disk: usage.allocated,
+            sparse_files: usage.sparse,
+        }
+    }
+}
+
+impl ImageFacts {
+    fn new(usage: &ImageUsage, each: bool) -> Self {
+        Self {
+            format: usage.format.code(),
+            disk: usage.disk,
+            sparse: usage.is_sparse(),
+            bands: usage.map.as_ref().map(|map| BandsFacts::new(map, each)),
+            volumes: usage.volumes.iter().map(VolumeFacts::new).collect(),
+            returns: usage.returns(),
+        }
+    }
+}
+
+impl BandsFacts {
+    pub(super) fn new(map: &SpaceMap, each: bool) -> Self {
+        let (returns_whole, returns_parts) = map.returns();
+        let units = map.units.iter().filter(|_| each);
+        Self {
+            kind: map.kind.words().0,
+            size: map.size,
+            count: map.count(),
+            stored: map.units.len() as u64,
+            full: map.count_of(Fill::Full),
+            partly_free: map.count_of(Fill::PartlyFree),
+            free: map.count_of(Fill::Free),
+            stray: map.stray.iter().map(|file| file.name.clone()).collect(),
+            unused: map.unused,
+            returns_whole,
+            returns_parts,
+            each: units
+                .map(|unit| UnitFacts { index: unit.index, allocated: unit.allocated, free: unit.free, returns: unit.returns })
+                .collect(),
+        }
+    }
+
+    pub(super) fn write(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        let kind = if self.kind == "piece" { "pieces" } else { &format!("{}s", self.kind) };
+        let (stored, count) = (grouped(self.stored), grouped(self.count));
+        sheet.fact(kind, &format!("{stored} of {count} stored, {} each", exact(self.size)))?;
+        let (full, partly, free) = (grouped(self.full), grouped(self.partly_free), grouped(self.free));
+        sheet.fact("", &format!("{full} full, {partly} partly free, {free} wholly free"))?;
+        if !self.stray.is_empty() {
+            let stray = counted(self.stray.len() as u64, "file is", "files are");
+            sheet.fact("stray", &format!("{stray} no band of the disk; `bandsaw check` tells which"))?;
+        }
+        if self.unused > 0 {
+            sheet.fact("unused", &format!("packing shortens the file by {}", exact(self.unused)))?;
+        }
+        Ok(())
+    }
+}
+
+impl BandsFacts {
+    /// What the disk is stored in pieces of.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Writes a line for each band, if those were asked for.
+    pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        if self.each.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new([true, true, true, true]);
+        table.row([self.kind, "on disk", "free", "returns"].map(str::to_owned));
+        for unit in &self.each {
+            table.row([format!("{:x}", unit.index), grouped(unit.allocated), grouped(unit.free), grouped(unit.returns)]);
+        }
+        sheet.lines(&table.lines("  "))
+    }
+}
+
+impl VolumeFacts {
+    fn new(usage: &VolumeUsage) -> Self {
+        let info = usage.info.as_ref().ok();
+        Self {
+            place: usage.place.clone(),
+            format: usage.format.name(),
+            name: info.map(|info| info.name.clone()),
+            used: info.map(|info| info.total.saturating_sub(info.free)),
+            free: info.map(|info| info.free),
+            refused: usage.refused.as_ref().map(|error| error.message().to_owned()),
+        }
+    }
+}
+
+impl Facts {
+    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        for item in &self.items {
+            item.write(output, out)?;
+        }
+        if self.items.len() > 1 {
+            writeln!(out, "{}  {}", output.paint(Style::Bold, "total"), exact(self.size_on_disk))?;
+        }
+        Ok(())
+    }
+}
+
+impl Item {
+    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        let mut sheet = Sheet::new(output, out);
+        sheet.heading(&output.name(&self.path))?;
+        let HostFacts { files, folders, size, size_on_disk, sparse_files } = self.host;
+        let disk = self.image.as_ref().map(|image| image.disk);
+        if let Some(image) = &self.image {
+            sheet.fact("format", image.format)?;
+        }
+        sheet.fact("size", &exact(disk.unwrap_or(size)))?;
+        sheet.fact("on disk", &exact(size_on_disk))?;
+        let sparse = self.image.as_ref().map_or(sparse_files > 0 && files == 1, |image| image.sparse);
+        let share = disk.unwrap_or(size).max(1);
+        let percent = (u128::from(size_on_disk) * 100).div_ceil(u128::from(share));
+        sheet.fact("sparse", &if sparse { format!("yes, {percent} % of the size is stored") } else { "no".to_owned() })?;
+        if folders > 0 {
+            sheet.fact("files", &format!("{}, {}", counted(files, "file", "files"), counted(folders, "folder", "folders")))?;
+        }
+        if let Some(problem) = &self.problem {
+            sheet.fact("inside", &format!("not measured: {}", output.name(problem)))?;
+        }
+        match &self.image {
+            Some(image) => image.write(output, &mut sheet),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ImageFacts {
+    fn write(&self, output: &Output, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        if let Some(bands) = &self.bands {
+            bands.write(sheet)?;
+        }
+        for volume in &self.volumes {
+            let name = volume.name.as_deref().map(|name| output.name(name)).unwrap_or_default();
+            sheet.fact("volume", &format!("{} on {}  {name}", volume.format, volume.place))?;
+            if let (Some(used), Some(free)) = (volume.used, volume.free) {
+                sheet.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
+            }
+            if let Some(refused) = &volume.refused {
+                sheet.fact("", &format!("free space is left alone: {}", output.name(refused)))?;
+            }
+        }
+        let Some(bands) = &self.bands else { return sheet.fact("compact", "nothing: images of this kind store no free space") };
+        let (whole, parts) = (exact(bands.returns_whole), exact(bands.returns_parts));
+        match self.returns {
+            0 => sheet.fact("compact", "would return nothing")?,
+            returns => {
+                sheet.fact("compact", &format!("would return {}", exact(returns)))?;
+                sheet.fact("", &format!("{whole} with whole {}s, {parts} with parts of others", bands.kind))?;
+            }
+        }
+        bands.write_each(sheet)
+    }
+}

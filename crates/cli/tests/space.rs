@@ -1,0 +1,63 @@
+//! `du`, `trim` and `compact` as a user runs them.
+
+mod common;
+
+use common::Scratch;
+
+#[test]
+fn what_rm_frees_returns() {
+    let scratch = Scratch::new();
+    scratch.write("src/keep", "keep");
+    scratch.write("src/big", noise(6_000_000));
+    scratch.ok(&["create", "Docs.sparsebundle", "--from", "src", "--size", "32m", "--band-size", "1m", "--quiet"]);
+    scratch.ok(&["rm", "Docs.sparsebundle:/big"]);
+
+    let before = &scratch.json(&["du", "Docs.sparsebundle", "src"])["items"];
+    assert_eq!(before[0]["image"]["disk"], 32 << 20);
+    assert!(before[1]["image"].is_null() && before[1]["size"].as_u64() == Some(6_000_004));
+    let on_disk = |facts: &serde_json::Value| facts["size_on_disk"].as_u64().unwrap();
+    let plan = scratch.json(&["compact", "--dry-run", "--bands", "Docs.sparsebundle"]);
+    assert_eq!(plan["returns"], before[0]["image"]["returns"]);
+    assert!(plan["bands"]["each"].as_array().unwrap().iter().all(|band| band["allocated"].as_u64() >= band["returns"].as_u64()));
+    assert_eq!(on_disk(&before[0]), on_disk(&plan), "a dry run changes nothing");
+
+    let trimmed = scratch.json(&["trim", "--full-check", "Docs.sparsebundle"]);
+    assert_eq!(trimmed["returned"], plan["returns"]);
+    assert!(on_disk(&trimmed) < 1 << 20, "{trimmed}");
+    let compacted = scratch.json(&["compact", "--battery-allowed", "--limit-rate", "1g", "Docs.sparsebundle"]);
+    assert_eq!((compacted["returned"].as_u64(), on_disk(&compacted)), (Some(0), on_disk(&trimmed)));
+    assert_eq!(scratch.ok(&["cat", "Docs.sparsebundle:/keep"]), "keep");
+    let sheet = scratch.ok(&["du", "Docs.sparsebundle"]);
+    assert!(sheet.contains("would return nothing") && sheet.contains("0 wholly free"), "{sheet}");
+}
+
+#[test]
+fn an_image_that_cannot_be_changed_says_so() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "a.dmg", "--format", "udzo", "--from", "src", "--quiet"]);
+    assert!(scratch.ok(&["du", "a.dmg"]).contains("store no free space"));
+    assert!(scratch.fails(1, &["trim", "a.dmg"]).contains("cannot be changed"));
+    assert!(scratch.fails(6, &["compact", "--dry-run", "a.dmg"]).contains("nothing to give back"));
+    assert!(scratch.fails(3, &["du", "missing.dmg"]).contains("missing.dmg"));
+}
+
+#[test]
+fn a_locked_image_is_measured_from_outside() {
+    let scratch = Scratch::new();
+    scratch.write("key", "passphrase");
+    scratch.ok(&["create", "s.dmg", "--size", "1m", "--encrypt", "--passfile", "key", "--quiet"]);
+    let locked = scratch.command(&["du", "--json", "--passenv", "NO_SUCH", "s.dmg"]).output().unwrap();
+    let facts: serde_json::Value = serde_json::from_slice(&locked.stdout).unwrap_or_default();
+    assert!(facts["items"][0]["problem"].is_string(), "{facts} {}", common::stderr(&locked));
+    assert!(facts["items"][0]["size_on_disk"].as_u64().unwrap() > 1 << 20);
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}

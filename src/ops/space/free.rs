@@ -1,0 +1,107 @@
+//! What no volume of a disk uses, as far as the volumes can be trusted.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::fs::{FreeMap, FreeMapExt};
+use crate::open::{Image, Volume};
+use crate::partition::Map;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "free space";
+
+/// A volume, and its map of what is free.
+#[derive(Debug)]
+pub struct FreeVolume {
+    /// The volume.
+    pub volume: Volume,
+    /// Its map, or why nobody should go by it.
+    pub map: Result<Arc<dyn FreeMap>>,
+}
+
+/// The free space of all volumes of a disk.
+#[derive(Debug)]
+pub struct FreeSpace {
+    /// The volumes, in the order of the disk.
+    pub volumes: Vec<FreeVolume>,
+}
+
+impl FreeSpace {
+    /// Opens the free maps of all volumes and checks each quickly: the volume was cleanly unmounted, nothing waits in its
+    /// journal, and what its own structures lie in is marked used. What is outside of volumes counts as used.
+    pub fn of(image: &Image) -> Self {
+        let mut volumes: Vec<_> = image.volumes().iter().map(|volume| FreeVolume::of(volume, image.partitions())).collect();
+        volumes.sort_by_key(|found| found.volume.range.start);
+        Self { volumes }
+    }
+
+    /// The free runs of the disk, in order, of the volumes that can be trusted. An error ends those of its volume.
+    pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
+        self.volumes.iter().flat_map(FreeVolume::runs)
+    }
+
+    /// Whether the disk has no volume whose map is known.
+    pub fn is_unknown(&self) -> bool {
+        self.volumes.iter().all(|found| found.map.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
+    }
+}
+
+impl FreeVolume {
+    fn of(volume: &Volume, map: Option<&Map>) -> Self {
+        let map = check_alone(volume, map).and_then(|()| volume.trusted_free_map()).and_then(|found| {
+            found.ok_or_else(|| Error::unsupported(LAYER, format!("which blocks of {} are free is not read yet", volume.format)))
+        });
+        Self { volume: volume.clone(), map: map.map_err(|error| error.in_file(volume.place())) }
+    }
+
+    /// Its free runs, in bytes of the disk; none if the map is not to be trusted.
+    pub fn runs(&self) -> impl Iterator<Item = Result<Range<u64>>> + '_ {
+        let Range { start, end } = self.volume.range.clone();
+        let runs = self.map.as_ref().ok().map(|map| map.free_runs(0..end - start));
+        runs.into_iter().flatten().map(move |run| run.map(|run| start + run.start..start + run.end))
+    }
+}
+
+/// Refuses a volume that shares bytes with another partition: what is free in one may be a file of the other.
+fn check_alone(volume: &Volume, map: Option<&Map>) -> Result<()> {
+    let partitions = map.map(|map| map.partitions.as_slice()).unwrap_or_default();
+    let others = partitions.iter().filter(|other| volume.partition.is_some_and(|number| number != other.number));
+    match others.into_iter().find(|other| other.range.start < volume.range.end && volume.range.start < other.range.end) {
+        None => Ok(()),
+        Some(other) => Err(Error::new(Kind::Corrupt, LAYER, format!("overlaps partition {}", other.number))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::Format;
+    use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+    use crate::ops::format::NewFormat;
+    use crate::partition;
+    use crate::progress::Silent;
+
+    #[test]
+    fn a_volume_that_shares_bytes_with_another_partition_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = NewVolume {
+            layout: Layout::Gptspud,
+            name: "Docs".into(),
+            format: NewFormat::HfsPlus,
+            block_size: None,
+            source: Source::Empty,
+        };
+        let options =
+            CreateOptions { format: Format::Udrw, len: Some(8 << 20), volume: Some(volume), ..CreateOptions::default() };
+        let image = create(&folder.path().join("a.dmg"), options, &Silent).unwrap().image;
+        let volume = &image.volumes()[0];
+        let mut map = partition::probe(&**image.disk()).unwrap().unwrap();
+        assert!(FreeVolume::of(volume, Some(&map)).map.is_ok());
+        let mut other = map.partitions[0].clone();
+        (other.number, other.range) = (7, volume.range.end - 512..volume.range.end + 512);
+        map.partitions.push(other);
+        let found = FreeVolume::of(volume, Some(&map));
+        assert!(found.map.as_ref().unwrap_err().to_string().contains("overlaps partition 7"));
+        assert_eq!(found.runs().count(), 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! The files that an image's disk is stored in, as far as it can be told which bytes of them take space.
+
+use std::ops::Range;
+
+use crate::container::Placed;
+use crate::container::asif::Asif;
+use crate::container::sparsebundle::{Bundle, Stored};
+use crate::container::sparseimage::SparseImage;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::open::{Image, Layer};
+use crate::progress::Progress;
+use crate::store::{LocalFile, Open};
+use crate::{Error, Result};
+
+const LAYER: &str = "storage";
+/// Pieces that a raw disk is shown in at most.
+const MOST_PIECES: u64 = 4096;
+/// The smallest of them.
+const LEAST_PIECE: u64 = 1 << 20;
+
+/// What a disk is stored in pieces of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnitKind {
+    /// Bands, of a sparse bundle or sparse image.
+    Band,
+    /// Chunks of an ASIF image.
+    Chunk,
+    /// Nothing of the kind: equal pieces of a raw disk.
+    Piece,
+}
+
+impl UnitKind {
+    /// One of them, and several, in a word.
+    pub const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Band => ("band", "bands"),
+            Self::Chunk => ("chunk", "chunks"),
+            Self::Piece => ("piece", "pieces"),
+        }
+    }
+}
+
+/// What a disk is stored in.
+pub(crate) enum Storage<'a> {
+    /// Files of bands.
+    Bundle(&'a Bundle, Stored),
+    /// One file; the disk's bytes, or the container's, begin at `offset` in it.
+    File { file: LocalFile, offset: u64, layout: Layout<'a> },
+}
+
+/// Where a container puts bytes of the disk in its file.
+pub(crate) enum Layout<'a> {
+    Raw,
+    SparseImage(&'a SparseImage),
+    Asif(&'a Asif),
+}
+
+impl<'a> Storage<'a> {
+    /// The storage of what can be changed of an image: the topmost layer of a stack. `None`: it cannot be.
+    pub(crate) fn of(image: &'a Image, progress: &dyn Progress) -> Result<Option<Self>> {
+        if let Some(bundle) = image.bundle().filter(|_| image.overlays().next().is_none()) {
+            return Ok(Some(Self::Bundle(bundle, bundle.stored(progress)?)));
+        }
+        let (path, layout, offset) = match image.overlays().last() {
+            Some(top) => (top.path.as_path(), Layout::Asif(&top.image), 0),
+            None => {
+                let layout = image.layers().iter().find_map(|layer| match layer {
+                    Layer::Raw(_) => Some(Layout::Raw),
+                    Layer::SparseImage(image) => Some(Layout::SparseImage(image)),
+                    Layer::Asif(image) => Some(Layout::Asif(image)),
+                    _ => None,
+                });
+                let Some(layout) = layout else { return Ok(None) };
+                (image.path(), layout, image.encryption().map_or(0, |encryption| encryption.data_offset))
+            }
+        };
+        // A second look at a file that is open, and locked, already.
+        let file = LocalFile::open(path, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, path.display().to_string()))?;
+        Ok(Some(Self::File { file, offset, layout }))
+    }
+
+    /// What the disk is stored in pieces of, and how large they are on a disk of `len` bytes.
+    pub(crate) fn units(&self, len: u64) -> (UnitKind, u64) {
+        match self {
+            Self::Bundle(bundle, _) => (UnitKind::Band, bundle.band_size()),
+            Self::File { layout: Layout::SparseImage(image), .. } => (UnitKind::Band, image.band_size()),
+            Self::File { layout: Layout::Asif(image), .. } => (UnitKind::Chunk, image.usage().chunk_size),
+            Self::File { layout: Layout::Raw, .. } => {
+                (UnitKind::Piece, len.div_ceil(MOST_PIECES).next_power_of_two().max(LEAST_PIECE))
+            }
+        }
+    }
+
+    /// Bytes of storage behind `range` of the disk that giving it back would free, were the host to free any part of a file:
+    /// whole blocks of the host.
+    pub(crate) fn allocated_in(&self, range: &Range<u64>) -> Result<u64> {
+        let mut allocated = 0;
+        match self {
+            Self::Bundle(bundle, stored) => {
+                for band in stored.in_range(bundle.band_size(), range) {
+                    allocated += match bundle.part_in(band, range) {
+                        (_, true) => band.allocated,
+                        (part, false) => bundle.allocated_in(part)?,
+                    };
+                }
+            }
+            Self::File { file, .. } => {
+                let grain = file.info().discard.max(1);
+                self.each_stored(range, true, &mut |_, place| {
+                    let whole = place.start.next_multiple_of(grain)..place.end / grain * grain;
+                    allocated += data_in(file, whole)?;
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(allocated)
+    }
+
+    /// Calls `each` for the runs of `range` that the file has a place for: where on the disk they begin, and where in the file
+    /// they are. With `ends`, what ends with the file ends with a block of the host.
+    fn each_stored(&self, range: &Range<u64>, ends: bool, each: &mut dyn FnMut(u64, Range<u64>) -> Result<()>) -> Result<()> {
+        let Self::File { file, offset, layout } = self else { return Ok(()) };
+        let (len, grain) = (file.info().len, file.info().discard.max(1));
+        let mut at = range.start;
+        while at < range.end {
+            let rest = at..range.end;
+            let Placed { at: place, len: run } = match layout {
+                Layout::Raw => Placed { at: Some(at), len: rest.end - rest.start },
+                Layout::SparseImage(image) => image.place_at(rest)?,
+                Layout::Asif(image) => image.place_at(rest)?,
+            };
+            if let Some(place) = place {
+                let start = place.saturating_add(*offset).min(len);
+                let end = start.saturating_add(run).min(len);
+                let end = if ends && end == len { end.next_multiple_of(grain) } else { end };
+                each(at, start..end)?;
+            }
+            at = at.saturating_add(run.max(1));
+        }
+        Ok(())
+    }
+
+    /// Bytes of storage behind each unit of `size` bytes of a disk of `len` bytes, for those that have any, in order.
+    pub(crate) fn allocated_by_unit(&self, size: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        let Self::File { file, .. } = self else {
+            let Self::Bundle(_, stored) = self else { return Ok(Vec::new()) };
+            return Ok(stored.bands.iter().map(|band| (band.index, band.allocated)).collect());
+        };
+        let mut units: Vec<(u64, u64)> = Vec::new();
+        let mut add = |start: u64, bytes: u64| match units.last_mut() {
+            Some((index, allocated)) if *index == start / size => *allocated += bytes,
+            _ => units.push((start / size, bytes)),
+        };
+        self.each_stored(&(0..len), false, &mut |disk, place| {
+            for extent in file.extents(place.clone()) {
+                let (range, kind) = extent?;
+                if kind != ExtentKind::Data {
+                    continue;
+                }
+                let (mut at, end) = (disk + (range.start - place.start), disk + (range.end - place.start));
+                while at < end {
+                    let next = ((at / size + 1) * size).min(end);
+                    add(at, next - at);
+                    at = next;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(units)
+    }
+
+    /// Gives back the storage behind `range` of `disk`, of which this is the storage; parts of bands, chunks and files only
+    /// if `parts` says so. Durable by the next flush.
+    pub(crate) fn give_back(&self, disk: &dyn BlockDevice, range: &Range<u64>, parts: bool) -> Result<()> {
+        match self {
+            Self::Bundle(bundle, stored) => bundle.give_back(stored, range, parts),
+            // Of what the host cannot punch the container keeps whole bands, or chunks, apart itself.
+            Self::File { layout: Layout::Raw, .. } if !parts => Ok(()),
+            Self::File { .. } => disk.discard(range.clone(), Leave::Any),
+        }
+    }
+}
+
+/// Bytes of `range` of a file that have storage. What lies past its end has none.
+fn data_in(file: &LocalFile, range: Range<u64>) -> Result<u64> {
+    let range = range.start..range.end.min(file.info().len);
+    let mut bytes = 0;
+    if range.start < range.end {
+        for extent in file.extents(range) {
+            let (range, kind) = extent?;
+            bytes += if kind == ExtentKind::Data { range.end - range.start } else { 0 };
+        }
+    }
+    Ok(bytes)
+}

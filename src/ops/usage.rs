@@ -1,0 +1,152 @@
+//! How much space files take, and images inside and out: lengths, storage, what of it is used, and what compaction would
+//! give back. `bandsaw du`.
+
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::space::{FreeSpace, SpaceMap};
+use crate::container::Format;
+use crate::fs::VolumeInfo;
+use crate::open::{Image, VolumeFormat};
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+const LAYER: &str = "usage";
+/// What a file may lack of its length in storage without being called sparse: short files can lie in the inode.
+const INLINE: u64 = 4096;
+
+/// What files of the host take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostUsage {
+    /// Files, each counted once however many names it has.
+    pub files: u64,
+    /// Folders.
+    pub folders: u64,
+    /// Bytes of the files.
+    pub len: u64,
+    /// Bytes of storage behind files and folders.
+    pub allocated: u64,
+    /// Files that have less storage than bytes.
+    pub sparse: u64,
+}
+
+impl HostUsage {
+    /// Measures the file at `path`, or all that is below the folder there; symbolic links are not followed but for `path`
+    /// itself.
+    pub fn of(path: &Path, progress: &dyn Progress) -> Result<Self> {
+        let mut usage = Self::default();
+        let meta = fs::metadata(path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => Error::not_found(LAYER, path.display().to_string()),
+            _ => Error::io(LAYER, "look at", source).in_file(path),
+        })?;
+        progress.stage("measure", 0);
+        let (mut seen, mut folders) = (HashSet::new(), Vec::new());
+        usage.add(path.to_owned(), &meta, &mut seen, &mut folders);
+        while let Some(folder) = folders.pop() {
+            let failed = |source| Error::io(LAYER, "list", source).in_file(&folder);
+            for entry in fs::read_dir(&folder).map_err(failed)? {
+                progress.check()?;
+                progress.advance(1);
+                let entry = entry.map_err(failed)?;
+                match entry.metadata() {
+                    Ok(meta) => usage.add(entry.path(), &meta, &mut seen, &mut folders),
+                    Err(source) if source.kind() == std::io::ErrorKind::NotFound => {} // it has gone meanwhile
+                    Err(source) => return Err(Error::io(LAYER, "look at", source).in_file(entry.path())),
+                }
+            }
+        }
+        Ok(usage)
+    }
+
+    fn add(&mut self, path: PathBuf, meta: &Metadata, seen: &mut HashSet<(u64, u64)>, folders: &mut Vec<PathBuf>) {
+        let allocated = meta.blocks() * 512;
+        if meta.is_dir() {
+            self.folders += 1;
+            self.allocated += allocated;
+            folders.push(path);
+        } else if meta.nlink() < 2 || seen.insert((meta.dev(), meta.ino())) {
+            self.files += 1;
+            self.len += meta.len();
+            self.allocated += allocated;
+            self.sparse += u64::from(allocated.saturating_add(INLINE) <= meta.len());
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            folders: self.folders + other.folders,
+            len: self.len + other.len,
+            allocated: self.allocated + other.allocated,
+            sparse: self.sparse + other.sparse,
+        }
+    }
+}
+
+/// A volume, and how full it is.
+#[derive(Debug)]
+pub struct VolumeUsage {
+    /// Where it is: `partition 1`.
+    pub place: String,
+    /// What it is.
+    pub format: VolumeFormat,
+    /// What it says of itself; why that cannot be read.
+    pub info: Result<VolumeInfo>,
+    /// Why what is free in it is not given back, if it is not.
+    pub refused: Option<Error>,
+}
+
+/// What an image takes, and what is in it.
+#[derive(Debug)]
+pub struct ImageUsage {
+    /// Its files on the host: those of the layers over it, too.
+    pub host: HostUsage,
+    /// What it is.
+    pub format: Format,
+    /// Bytes of the disk in it.
+    pub disk: u64,
+    /// How full its bands are. `None`: it is of a kind that cannot be changed, and nothing of it can be given back.
+    pub map: Option<SpaceMap>,
+    /// The volumes, in the order of the disk.
+    pub volumes: Vec<VolumeUsage>,
+}
+
+impl ImageUsage {
+    /// Measures an open image. Bitmaps of volumes are read, and no files.
+    pub fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
+        let host = host(image, progress)?;
+        let free = FreeSpace::of(image);
+        let map = SpaceMap::of(image, &free, progress)?;
+        let volumes = free.volumes.into_iter().map(|found| VolumeUsage {
+            place: found.volume.place(),
+            format: found.volume.format,
+            info: found.volume.open().map(|volume| volume.volume()),
+            refused: found.map.err(),
+        });
+        Ok(Self { host, format: image.format(), disk: image.disk().info().len, map, volumes: volumes.collect() })
+    }
+
+    /// Bytes of storage that compaction would give back.
+    pub fn returns(&self) -> u64 {
+        self.map.as_ref().map_or(0, |map| {
+            let (whole, parts) = map.returns();
+            whole + parts
+        })
+    }
+
+    /// Whether it has less storage than bytes of disk.
+    pub fn is_sparse(&self) -> bool {
+        self.host.allocated < self.disk
+    }
+}
+
+/// What all files of an image take.
+pub(crate) fn host(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
+    let mut usage = HostUsage::of(image.path(), progress)?;
+    for layer in image.overlays() {
+        usage = usage.and(HostUsage::of(&layer.path, progress)?);
+    }
+    Ok(usage)
+}

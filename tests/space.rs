@@ -1,0 +1,297 @@
+//! What is freed inside returns outside: `du`, `trim` and `compact`, over every container, encrypted or not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bandsaw::container::Format;
+use bandsaw::container::sparsebundle::{self, Bundle};
+use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Slice};
+use bandsaw::fs::hfsplus::build::{Options, Plan};
+use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
+use bandsaw::fs::source::Tree;
+use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, NewKind, NewNode, Timestamp};
+use bandsaw::open::{self, Image, Keys, OpenOptions};
+use bandsaw::ops::compact::{self, Cause, compact};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::space::Fill;
+use bandsaw::ops::trim::{check_fully, trim};
+use bandsaw::ops::usage::{HostUsage, ImageUsage};
+use bandsaw::problem::Severity;
+use bandsaw::progress::{Progress, Silent};
+use bandsaw::testing::{PowerCut, Random};
+use bandsaw::{Kind, Result};
+
+const MIB: u64 = 1 << 20;
+const DISK: u64 = 12 * MIB;
+
+fn secret() -> Secret {
+    Secret::new(b"key".to_vec())
+}
+
+fn open(path: &Path, access: Access) -> Result<Image> {
+    let secret = secret();
+    open::open(path, &OpenOptions { access, keys: Some(&secret as &dyn Keys), ..OpenOptions::default() })
+}
+
+/// Every container that can be changed, and whether it is to be encrypted.
+fn kinds() -> impl Iterator<Item = (Format, &'static str, bool)> {
+    let formats =
+        [(Format::Udrw, "a.dmg"), (Format::Udsb, "a.sparsebundle"), (Format::Udsp, "a.sparseimage"), (Format::Asif, "a.asif")];
+    formats.into_iter().flat_map(|(format, name)| [(format, name, false), (format, name, true)])
+}
+
+fn make(path: &Path, format: Format, encrypted: bool) {
+    let volume = NewVolume {
+        layout: Layout::Gptspud,
+        name: "Docs".into(),
+        format: NewFormat::HfsPlus,
+        block_size: None,
+        source: Source::Empty,
+    };
+    let encryption = encrypted.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(secret()) });
+    let band_size = format.has_bands().then_some(MIB);
+    let options =
+        CreateOptions { format, len: Some(DISK), band_size, volume: Some(volume), encryption, ..CreateOptions::default() };
+    create(path, options, &Silent).unwrap();
+}
+
+/// Files of random bytes: half of them are soon removed.
+fn fill(fs: &dyn FileSystemMut, random: &mut Random) {
+    for number in 0..30_u64 {
+        let bytes = random.bytes((number * 12_000 + 1) as usize);
+        let file = fs.create(fs.root(), &format!("file {number}"), &NewNode::new(NewKind::File)).unwrap();
+        fs.write_all(file, &bytes).unwrap();
+    }
+    (0..30).filter(|number| number % 3 != 0).for_each(|number| fs.remove(fs.root(), &format!("file {number}")).unwrap());
+    fs.unmount().unwrap();
+}
+
+fn contents(fs: &dyn FileSystem) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs.entries(fs.root()).unwrap().into_iter();
+    let read = |entry: bandsaw::fs::Entry| {
+        let fork = fs.open(entry.attributes.id, Fork::Data).unwrap();
+        (entry.name, fork.read_vec(0, fork.info().len as usize).unwrap())
+    };
+    entries.map(read).collect()
+}
+
+fn allocated(path: &Path) -> u64 {
+    HostUsage::of(path, &Silent).unwrap().allocated
+}
+
+fn assert_sound(path: &Path) {
+    let secret = secret();
+    let options = OpenOptions { keys: Some(&secret as &dyn Keys), ..OpenOptions::default() };
+    check_fully(path, &options, &Silent).unwrap();
+}
+
+/// An image that has held more than it does.
+fn used(folder: &Path, format: Format, name: &str, encrypted: bool) -> (PathBuf, BTreeMap<String, Vec<u8>>) {
+    let path = folder.join(format!("{encrypted} {name}"));
+    make(&path, format, encrypted);
+    let image = open(&path, Access::ReadWrite).unwrap();
+    fill(&*image.file_system_mut(None).unwrap(), &mut Random::new(7));
+    // Noise where nothing is in use: whatever was there, it goes.
+    let volume = &image.volumes()[0];
+    let map = volume.free_map().unwrap().unwrap();
+    for run in map.free_runs(0..volume.range.end - volume.range.start) {
+        let run = run.unwrap();
+        let noise = Random::new(run.start).bytes((run.end - run.start).min(3 * MIB) as usize);
+        volume.device().write_at(run.start, &noise).unwrap();
+    }
+    image.disk().flush().unwrap();
+    let files = contents(&*image.file_system(None).unwrap());
+    assert_eq!(files.len(), 10);
+    (path, files)
+}
+
+#[test]
+fn a_trim_leaves_what_is_in_use_and_nothing_else() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (format, name, encrypted) in kinds() {
+        let (path, files) = used(folder.path(), format, name, encrypted);
+        let place = path.display();
+        let usage = ImageUsage::of(&open(&path, Access::ReadOnly).unwrap(), &Silent).unwrap();
+        let info = usage.volumes[0].info.as_ref().unwrap();
+        let in_use = info.total - info.free;
+        assert_eq!(usage.host.allocated, allocated(&path));
+        assert!(usage.returns() > 3 * MIB, "{place}: {}", usage.returns());
+
+        let image = open(&path, Access::ReadWrite).unwrap();
+        let trimmed = trim(&image, &Silent).unwrap();
+        assert!(trimmed.volumes[0].refused.is_none() && trimmed.volumes[0].free == info.free, "{place}: {trimmed:?}");
+        assert_eq!((trimmed.before, trimmed.after), (usage.host.allocated, allocated(&path)), "{place}");
+        let (told, returned) = (usage.returns(), trimmed.before - trimmed.after);
+        // Chunks that are unmapped change tables, and what is moved may fill blocks of the host that were half in use.
+        assert!(told.abs_diff(returned) < 512 << 10, "{place}: {told} told, {returned} returned");
+        // The index, a chunk of metadata among it, and blocks of the host in which something is in use.
+        let index = image.asif().map_or(16 << 10, |asif| (asif.usage().chunks - asif.usage().data + 1) * asif.usage().chunk_size);
+        assert!(trimmed.after < in_use + index + 500_000, "{place}: {} of {in_use} in use", trimmed.after);
+        drop(image);
+
+        let after = ImageUsage::of(&open(&path, Access::ReadOnly).unwrap(), &Silent).unwrap();
+        assert!(after.returns() < 200_000, "{place}: {} left", after.returns());
+        assert_eq!(after.map.unwrap().count_of(Fill::Free), 0, "{place}");
+        assert_eq!(contents(&*open(&path, Access::ReadOnly).unwrap().file_system(None).unwrap()), files, "{place}");
+        assert_sound(&path);
+    }
+}
+
+#[test]
+fn compaction_says_what_it_will_do_and_does_it() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
+    for (format, name, encrypted) in kinds().filter(|(format, _, encrypted)| !encrypted || *format == Format::Asif) {
+        let (path, files) = used(folder.path(), format, name, encrypted);
+        let plan = compact::plan(&open(&path, Access::ReadOnly).unwrap(), &options, &Silent).unwrap();
+        assert!(plan.causes.iter().all(|(cause, bytes)| *cause != Cause::Zeros && *bytes > 0));
+        let done = compact(&open(&path, Access::ReadWrite).unwrap(), &options, &Silent).unwrap();
+        assert_eq!(done.before, plan.allocated);
+        assert!(plan.returns().abs_diff(done.before - done.after) < 512 << 10, "{}: {done:?}", path.display());
+        let image = open(&path, Access::ReadOnly).unwrap();
+        assert_eq!(contents(&*image.file_system(None).unwrap()), files);
+        assert!(image.asif().is_none_or(|asif| asif.usage().unused == 0), "packed");
+        drop(image);
+        assert_sound(&path);
+    }
+}
+
+#[test]
+fn a_volume_that_was_not_left_in_order_is_not_trimmed() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (path, files) = used(folder.path(), Format::Udrw, "a.dmg", false);
+    let image = open(&path, Access::ReadWrite).unwrap();
+    let fs = image.file_system_mut(None).unwrap();
+    fs.create(fs.root(), "new", &NewNode::new(NewKind::File)).unwrap();
+    fs.sync().unwrap();
+    // As a crash leaves it.
+    let crashed = folder.path().join("crashed.dmg");
+    fs::copy(&path, &crashed).unwrap();
+    let before = fs::read(&crashed).unwrap();
+    let image = open(&crashed, Access::ReadWrite).unwrap();
+    let trimmed = trim(&image, &Silent).unwrap();
+    assert_eq!(trimmed.volumes[0].refused.as_ref().unwrap().kind(), Kind::Conflict);
+    assert_eq!(trimmed.volumes[0].free, 0);
+    let done = compact(&image, &compact::Options { battery_allowed: true, zeros: None }, &Silent).unwrap();
+    assert_eq!((done.refused.len(), done.zeros), (1, 0));
+    drop(image);
+    assert!(fs::read(&crashed).unwrap() == before, "nothing was touched");
+    let usage = ImageUsage::of(&open(&crashed, Access::ReadOnly).unwrap(), &Silent).unwrap();
+    assert_eq!((usage.returns(), usage.volumes[0].refused.is_some()), (0, true));
+    let left = contents(&*open(&crashed, Access::ReadOnly).unwrap().file_system(None).unwrap());
+    assert_eq!(left.len(), files.len() + 1);
+}
+
+#[test]
+fn zeros_are_given_back_where_nothing_is_known() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (format, name, encrypted) in kinds().filter(|(format, _, encrypted)| !encrypted || *format != Format::Asif) {
+        let path = folder.path().join(format!("{encrypted} {name}"));
+        let encryption = encrypted.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(secret()) });
+        let options = CreateOptions { format, len: Some(6 * MIB), encryption, ..CreateOptions::default() };
+        let disk = create(&path, options, &Silent).unwrap().image.disk().clone();
+        let noise = Random::new(3).bytes(5 * MIB as usize);
+        disk.write_at(0, &noise).unwrap();
+        disk.write_at(MIB, &vec![0; 3 * MIB as usize + 12_345]).unwrap();
+        disk.flush().unwrap();
+        let expected = disk.read_vec(0, 6 * MIB as usize).unwrap();
+        drop(disk);
+
+        let secret = secret();
+        let open = |access| {
+            let as_disk = Some(format);
+            open::open(&path, &OpenOptions { access, image_format: as_disk, keys: Some(&secret as &dyn Keys), shadows: &[] })
+        };
+        let options = compact::Options { battery_allowed: true, zeros: None };
+        let plan = compact::plan(&open(Access::ReadOnly).unwrap(), &options, &Silent).unwrap();
+        let done = compact(&open(Access::ReadWrite).unwrap(), &options, &Silent).unwrap();
+        let returned = done.before - done.after;
+        assert!(plan.returns().abs_diff(returned) < 512 << 10, "{}: {plan:?} {done:?}", path.display());
+        // Where a hole in cipher text would be noise, only whole bands and chunks go; a raw file has none.
+        let least = match (encrypted, format) {
+            (false, _) => 3 * MIB,
+            (true, Format::Udrw) => 0,
+            (true, Format::Udsb) => 0,
+            (true, _) => 2 * MIB,
+        };
+        assert!(returned >= least, "{}: {returned} returned", path.display());
+        let disk = open(Access::ReadOnly).unwrap().disk().clone();
+        assert!(disk.read_vec(0, 6 * MIB as usize).unwrap() == expected, "{}", path.display());
+    }
+}
+
+/// Stops after so many questions.
+struct Impatient(std::sync::atomic::AtomicU64);
+
+impl Progress for Impatient {
+    fn stage(&self, _name: &str, _total: u64) {}
+    fn advance(&self, _n: u64) {}
+    fn cancelled(&self) -> bool {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) <= 1
+    }
+}
+
+#[test]
+fn what_is_stopped_is_whole_and_gone_on_with() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (format, name) in [(Format::Udsb, "a.sparsebundle"), (Format::Asif, "a.asif")] {
+        let (path, files) = used(folder.path(), format, name, false);
+        let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
+        let mut patience = 1;
+        loop {
+            let image = open(&path, Access::ReadWrite).unwrap();
+            match compact(&image, &options, &Impatient(patience.into())) {
+                Err(error) => assert_eq!(error.kind(), Kind::Cancelled),
+                Ok(_) => break,
+            }
+            assert_eq!(contents(&*image.file_system(None).unwrap()), files, "stopped after {patience}");
+            patience = patience * 2 + 1;
+        }
+        assert!(patience > 10);
+        assert_eq!(contents(&*open(&path, Access::ReadOnly).unwrap().file_system(None).unwrap()), files);
+        assert_sound(&path);
+    }
+}
+
+#[test]
+fn no_power_cut_during_a_trim_loses_a_byte() {
+    const BAND: u64 = MIB;
+    let store = PowerCut::default();
+    let options = sparsebundle::CreateOptions { len: 8 * MIB, band_size: Some(BAND) };
+    let bundle = Arc::new(Bundle::create(Arc::new(store.clone()), &options).unwrap());
+    let created = Timestamp::from_seconds(1_700_000_000);
+    let name = "Trim".into();
+    let options = Options { name, case_sensitive: false, block_size: Some(4096), created, latest: None, identifier: 3 };
+    Plan::new(Tree::empty(created), options).unwrap().build(&*bundle, &Silent).unwrap();
+    let fs = HfsPlusMut::open(bundle.clone(), WriteOptions::default()).unwrap();
+    for number in 0..10_u64 {
+        let bytes = Random::new(number).bytes(500_000);
+        let file = fs.create(fs.root(), &format!("{number}"), &NewNode::new(NewKind::File)).unwrap();
+        fs.write_all(file, &bytes).unwrap();
+    }
+    (0..10).filter(|number| number % 9 != 0).for_each(|number| fs.remove(fs.root(), &format!("{number}")).unwrap());
+    fs.unmount().unwrap();
+    drop(fs);
+    bundle.flush().unwrap();
+    let files = contents(&HfsPlus::open(bundle.clone()).unwrap());
+
+    let first = store.position();
+    let stored = bundle.stored(&Silent).unwrap();
+    let map = HfsPlus::open(bundle.clone()).unwrap().trusted_free_map().unwrap();
+    for run in map.free_runs(0..u64::MAX) {
+        bundle.give_back(&stored, &run.unwrap(), true).unwrap();
+    }
+    bundle.flush().unwrap();
+    assert!(bundle.stored(&Silent).unwrap().bands.len() < stored.bands.len());
+    for crash in store.crashes_from(first, 5, 3) {
+        let disk: Arc<dyn BlockDevice> = Arc::new(Bundle::open(Arc::new(crash.store), Access::ReadOnly).unwrap());
+        let disk: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk.clone(), 0..disk.info().len).unwrap());
+        assert_eq!(contents(&HfsPlus::open(disk.clone()).unwrap()), files);
+        let found = hfsplus::check(disk, &Silent).unwrap();
+        assert!(found.iter().all(|problem| problem.severity < Severity::Damage));
+    }
+}
