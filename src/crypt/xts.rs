@@ -1,0 +1,113 @@
+//! AES-128-XTS as APFS uses it (IEEE 1619): units of 512 bytes, numbered from anywhere.
+
+use std::fmt;
+
+use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use aes::{Aes128, Block};
+
+/// Bytes of an AES block.
+const CELL: usize = 16;
+/// Units whose tweaks are made at once.
+const BATCH: usize = 8;
+
+/// A key for XTS: one half encrypts the data, the other the unit's number. The halves may be the same.
+#[derive(Clone)]
+pub struct Xts {
+    data: Aes128,
+    tweak: Aes128,
+}
+
+impl Xts {
+    /// Bytes of a unit.
+    pub const UNIT: usize = 512;
+
+    /// The key for the data, then the key for the numbers.
+    pub fn new(key: &[u8; 32]) -> Self {
+        let half = |at: usize| Aes128::new(&std::array::from_fn::<u8, CELL, _>(|byte| key[at + byte]).into());
+        Self { data: half(0), tweak: half(CELL) }
+    }
+
+    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    pub fn decrypt(&self, first: u64, data: &mut [u8]) {
+        self.each_unit(first, data, |cells| self.data.decrypt_blocks(cells));
+    }
+
+    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    pub fn encrypt(&self, first: u64, data: &mut [u8]) {
+        self.each_unit(first, data, |cells| self.data.encrypt_blocks(cells));
+    }
+
+    fn each_unit(&self, first: u64, data: &mut [u8], cipher: impl Fn(&mut [Block])) {
+        let mut number = first;
+        let (units, _) = data.as_chunks_mut::<{ Self::UNIT }>();
+        for batch in units.chunks_mut(BATCH) {
+            let mut starts = [Block::default(); BATCH];
+            for start in &mut starts {
+                start[..8].copy_from_slice(&number.to_le_bytes());
+                number = number.wrapping_add(1);
+            }
+            // The last batch may be shorter; the numbers after it are of no use.
+            self.tweak.encrypt_blocks(&mut starts);
+            for (unit, start) in batch.iter_mut().zip(starts) {
+                one_unit(unit, u128::from_le_bytes(start.into()), &cipher);
+            }
+        }
+    }
+}
+
+fn one_unit(unit: &mut [u8; Xts::UNIT], start: u128, cipher: impl Fn(&mut [Block])) {
+    let mut tweaks = [0_u128; Xts::UNIT / CELL];
+    let mut tweak = start;
+    for slot in &mut tweaks {
+        *slot = tweak;
+        // Times x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1.
+        tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
+    }
+    let mut cells = [Block::default(); Xts::UNIT / CELL];
+    for ((cell, bytes), tweak) in cells.iter_mut().zip(unit.as_chunks::<CELL>().0).zip(tweaks) {
+        *cell = (u128::from_le_bytes(*bytes) ^ tweak).to_le_bytes().into();
+    }
+    cipher(&mut cells);
+    for ((cell, bytes), tweak) in cells.iter().zip(unit.as_chunks_mut::<CELL>().0).zip(tweaks) {
+        *bytes = (u128::from_le_bytes((*cell).into()) ^ tweak).to_le_bytes();
+    }
+}
+
+impl fmt::Debug for Xts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Xts").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IEEE 1619-2007, annex B, vector 4: the data unit of 512 bytes with number 0.
+    #[test]
+    fn the_standards_vector() {
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+        };
+        let key = hex("2718281828459045235360287471352631415926535897932384626433832795").try_into().unwrap();
+        let plain: Vec<u8> = (0..512_u32).map(|at| at as u8).collect();
+        let mut data = plain.clone();
+        let xts = Xts::new(&key);
+        xts.encrypt(0, &mut data);
+        assert_eq!(data[..32], hex("27a7479befa1d476489f308cd4cfa6e2a96e4bbe3208ff25287dd3819616e89c"));
+        assert_eq!(data[496..], hex("0a282df920147beabe421ee5319d0568"));
+        xts.decrypt(0, &mut data);
+        assert_eq!(data, plain);
+    }
+
+    #[test]
+    fn units_are_numbered_one_by_one() {
+        let xts = Xts::new(&std::array::from_fn(|at| at as u8));
+        let mut together = vec![7; 20 * Xts::UNIT + 5];
+        xts.encrypt(u64::MAX - 3, &mut together);
+        for (at, unit) in together.chunks_mut(Xts::UNIT).enumerate() {
+            xts.decrypt((u64::MAX - 3).wrapping_add(at as u64), unit);
+        }
+        assert_eq!(together, vec![7; 20 * Xts::UNIT + 5]);
+    }
+}
