@@ -76,6 +76,11 @@ fn asif() {
 }
 
 #[test]
+fn apfs() {
+    break_copies(|folder| write(folder, "good.apfs", &fuzz::apfs_sample()));
+}
+
+#[test]
 fn volume() {
     break_copies(|folder| write(folder, "good.hfs", &fuzz::sample(false, 4096)));
 }

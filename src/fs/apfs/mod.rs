@@ -1,5 +1,34 @@
-//! APFS containers and the volumes in them.
-#![allow(dead_code, reason = "the reader that uses these parts is on its way")]
+//! APFS containers and the volumes in them, read in place by any number of threads.
+//!
+//! [`Container::open`] finds the newest checkpoint that is whole (§3), [`Container::volumes`] tells what is in it, and
+//! [`Container::open_volume`] opens one of the volumes, or a snapshot, as a file system. Nodes of trees are read and verified as
+//! they are needed. Sections of `docs/formats/apfs.md` are cited as §n throughout.
 
+mod btree;
+mod checkpoint;
+mod cipher;
+mod container;
+mod der;
+#[cfg(feature = "testing")]
+mod exposed;
+mod file_system;
+mod keys;
 pub(crate) mod layout;
 mod names;
+mod object;
+mod omap;
+#[cfg(any(test, feature = "testing"))]
+mod sketch;
+mod snapshots;
+mod store;
+mod stream;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+pub use container::Container;
+#[cfg(feature = "testing")]
+pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records};
+pub use summary::{Locking, Snapshot, Summary};
+pub use volume::Apfs;

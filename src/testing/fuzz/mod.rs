@@ -3,6 +3,7 @@
 //! A function panics if what it claims does not hold. `fuzz/` gives them to libFuzzer; `tests/fuzz_seeds.rs` gives them
 //! the same seeds and broken copies of these, so that every run of the tests walks the same ground.
 
+mod apfs;
 mod bundle;
 mod crypt;
 mod decmpfs;
@@ -15,6 +16,7 @@ mod text;
 mod udif;
 mod udif_set;
 
+pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
 pub use bundle::{bundle_model, info_plist};
 pub use crypt::crypt_header;
 pub use decmpfs::decmpfs;
@@ -48,6 +50,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
     Target { name: "journal", run: journal, seeds: journal::seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
+    Target { name: "apfs_container", run: apfs_container, seeds: apfs::container_seeds },
+    Target { name: "apfs_node", run: apfs_node, seeds: apfs::node_seeds },
+    Target { name: "apfs_record", run: apfs_record, seeds: apfs::record_seeds },
+    Target { name: "apfs_keybag", run: apfs_keybag, seeds: apfs::keybag_seeds },
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
     Target { name: "sparse_image", run: sparse_image, seeds: sparse::sparse_image_seeds },

@@ -60,6 +60,11 @@ impl Oid {
     pub(crate) fn is_some(self) -> bool {
         self != Self::NONE
     }
+
+    /// The block of a physical object.
+    pub(crate) fn into_paddr(self) -> Paddr {
+        Paddr(self.0)
+    }
 }
 
 /// The number of a transaction.

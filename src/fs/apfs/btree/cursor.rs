@@ -1,0 +1,75 @@
+//! Walking the leaves of a tree in order.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::node::Node;
+use super::{Key, Tree};
+use crate::Result;
+
+/// A place among the records of a tree.
+#[derive(Debug)]
+pub(in crate::fs::apfs) struct Cursor<'t> {
+    tree: &'t Tree,
+    /// From the root to the leaf, each with the entry that leads on; in the leaf that is the next record.
+    path: Vec<(Arc<Node>, usize)>,
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::fs::apfs) struct Record<'a> {
+    pub(in crate::fs::apfs) key: Key<'a>,
+    pub(in crate::fs::apfs) value: &'a [u8],
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) fn new(tree: &'t Tree, path: Vec<(Arc<Node>, usize)>) -> Self {
+        Self { tree, path }
+    }
+
+    /// The next record, `None` after the last. Keys are checked to ascend, so no walk is endless.
+    pub(in crate::fs::apfs) fn next(&mut self) -> Result<Option<Record<'_>>> {
+        if !self.settle()? {
+            return Ok(None);
+        }
+        let Some((leaf, next)) = self.path.last_mut() else { return Ok(None) };
+        let index = *next;
+        *next += 1;
+        self.tree.record(leaf, index).map(Some)
+    }
+
+    /// Stands on a record, going on to the next leaf where this one ends; `false` at the end of the tree.
+    fn settle(&mut self) -> Result<bool> {
+        let Some((leaf, index)) = self.path.last() else { return Ok(false) };
+        if *index < leaf.count {
+            if let Some(before) = index.checked_sub(1) {
+                self.check_ascends(leaf, before, leaf, *index)?;
+            }
+            return Ok(true);
+        }
+        let before = leaf.clone();
+        while self.path.last().is_some_and(|(node, index)| node.level == 0 || index + 1 >= node.count) {
+            self.path.pop();
+        }
+        let Some((parent, index)) = self.path.last_mut() else { return Ok(false) };
+        *index += 1;
+        let (mut parent, mut index) = (parent.clone(), *index);
+        while parent.level > 0 {
+            let child = self.tree.child(&parent, index)?;
+            self.path.push((child.clone(), 0));
+            (parent, index) = (child, 0);
+        }
+        if let Some(last) = before.count.checked_sub(1) {
+            self.check_ascends(&before, last, &parent, 0)?;
+        }
+        Ok(true)
+    }
+
+    fn check_ascends(&self, a: &Node, a_index: usize, b: &Node, b_index: usize) -> Result<()> {
+        let (before, after) = (self.tree.record(a, a_index)?, self.tree.record(b, b_index)?);
+        match before.key.cmp(&after.key) {
+            Ordering::Less => Ok(()),
+            _ => Err(self.tree.corrupt(b, format_args!("key {b_index} does not come after the one before it"))),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! B-trees: search, and the leaves in order, with every node verified when it is read (§5).
+
+mod cursor;
+mod node;
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
+
+pub(super) use cursor::{Cursor, Record};
+use node::NodeCache;
+pub(super) use node::{Node, Sizes};
+
+use super::cipher::VolumeCipher;
+use super::layout::{
+    FextKeyRaw, MAX_LEVELS, Oid, OmapKeyRaw, Paddr, RecordKey, TreeInfoRaw, Xid, node_flags, object_type, omap_value,
+};
+use super::omap::View;
+use super::store::{Expected, Store};
+use crate::{Error, Kind, Result};
+
+/// Which of the trees it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TreeKind {
+    Omap,
+    /// A volume's files; whether its folders hold hashes.
+    Files {
+        hashed: bool,
+    },
+    Snapshots,
+    /// File extents of a sealed volume.
+    Fext,
+}
+
+impl TreeKind {
+    pub(super) fn layer(self) -> &'static str {
+        match self {
+            Self::Omap => "apfs object map",
+            Self::Files { .. } => "apfs file tree",
+            Self::Snapshots => "apfs snapshots",
+            Self::Fext => "apfs file extents",
+        }
+    }
+
+    fn subtype(self) -> u32 {
+        match self {
+            Self::Omap => object_type::OMAP,
+            Self::Files { .. } => object_type::FS_TREE,
+            Self::Snapshots => object_type::SNAP_META_TREE,
+            Self::Fext => object_type::FEXT_TREE,
+        }
+    }
+
+    pub(super) fn sizes(self) -> Option<Sizes> {
+        match self {
+            Self::Omap | Self::Fext => Some(Sizes { key: 16, value: 16 }),
+            Self::Files { .. } | Self::Snapshots => None,
+        }
+    }
+
+    /// Nodes that are kept in memory.
+    fn cached(self) -> usize {
+        match self {
+            Self::Files { .. } => 2048,
+            Self::Omap | Self::Fext => 512,
+            Self::Snapshots => 16,
+        }
+    }
+
+    /// The key in `bytes`, `None` if it is none.
+    pub(super) fn key(self, bytes: &[u8]) -> Option<Key<'_>> {
+        Some(match self {
+            Self::Omap => {
+                let (key, _) = OmapKeyRaw::ref_from_prefix(bytes).ok()?;
+                Key::Pair(key.oid.get(), key.xid.get())
+            }
+            Self::Fext => {
+                let (key, _) = FextKeyRaw::ref_from_prefix(bytes).ok()?;
+                Key::Pair(key.private_id.get(), key.offset.get())
+            }
+            Self::Files { hashed } => Key::Record(RecordKey::parse(bytes, hashed)?),
+            Self::Snapshots => Key::Record(RecordKey::parse(bytes, false)?),
+        })
+    }
+}
+
+/// A key of any tree. Those of one tree are of one shape, and in the tree's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key<'a> {
+    Pair(u64, u64),
+    Record(RecordKey<'a>),
+}
+
+/// How a tree's nodes are found.
+#[derive(Debug, Clone)]
+pub(super) enum Addressing {
+    /// By their blocks.
+    Physical,
+    /// By an object map, and decrypted if the map says that they are encrypted.
+    Virtual(View, Option<Arc<VolumeCipher>>),
+}
+
+/// Where an object was found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Located {
+    pub(super) paddr: Paddr,
+    pub(super) xid: Xid,
+    /// Of [`omap_value`].
+    pub(super) flags: u32,
+}
+
+/// An open tree, read by any number of threads.
+#[derive(Debug)]
+pub(super) struct Tree {
+    kind: TreeKind,
+    store: Store,
+    addressing: Addressing,
+    root: Arc<Node>,
+    cache: NodeCache,
+}
+
+impl Tree {
+    /// Opens the tree with this root.
+    pub(super) fn open(store: &Store, kind: TreeKind, addressing: Addressing, root: Oid) -> Result<Self> {
+        let reader = Reader { store, kind, addressing: &addressing };
+        let root = reader.read(root)?;
+        let corrupt = |message: String| store.corrupt(kind.layer(), root.oid, root.paddr, message);
+        if root.flags & node_flags::ROOT == 0 {
+            return Err(corrupt("is no root of a tree".to_owned()));
+        }
+        if root.level >= MAX_LEVELS {
+            return Err(corrupt(format!("has {} levels below it, fewer than {MAX_LEVELS} expected", root.level)));
+        }
+        let Ok((_, info)) = TreeInfoRaw::read_from_suffix(&root.bytes) else {
+            return Err(corrupt("is cut short".to_owned()));
+        };
+        if info.node_size.get() != store.block_size.get() {
+            return Err(corrupt(format!("nodes of {} bytes, {} expected", info.node_size.get(), store.block_size.get())));
+        }
+        let cache = NodeCache::new(kind.cached());
+        Ok(Self { kind, store: store.clone(), addressing, root: Arc::new(root), cache })
+    }
+
+    /// The first record whose key is not before `key`.
+    pub(super) fn seek(&self, key: &Key<'_>) -> Result<Cursor<'_>> {
+        let mut path = self.descend(key)?;
+        if let Some((leaf, index)) = path.last_mut() {
+            *index = self.partition(leaf, |found| found < *key)?;
+        }
+        Ok(Cursor::new(self, path))
+    }
+
+    /// The first record of all.
+    pub(super) fn first(&self) -> Result<Cursor<'_>> {
+        let mut path = vec![(self.root.clone(), 0)];
+        let mut node = self.root.clone();
+        while node.level > 0 {
+            node = self.child(&node, 0)?;
+            path.push((node.clone(), 0));
+        }
+        Ok(Cursor::new(self, path))
+    }
+
+    /// The value at exactly this key, given to `found`.
+    pub(super) fn get<T>(&self, key: &Key<'_>, found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let mut cursor = self.seek(key)?;
+        Ok(cursor.next()?.filter(|record| record.key == *key).map(|record| found(record.value)))
+    }
+
+    /// The last record whose key is not after `key`, given to `found`.
+    pub(super) fn floor<T>(&self, key: &Key<'_>, found: impl FnOnce(Record<'_>) -> T) -> Result<Option<T>> {
+        let path = self.descend(key)?;
+        let Some((leaf, _)) = path.last() else { return Ok(None) };
+        let after = self.partition(leaf, |found| found <= *key)?;
+        after.checked_sub(1).map(|index| self.record(leaf, index).map(found)).transpose()
+    }
+
+    /// The nodes from the root to the leaf where `key` belongs, each with the entry that leads on.
+    fn descend(&self, key: &Key<'_>) -> Result<Vec<(Arc<Node>, usize)>> {
+        let mut path = Vec::with_capacity(usize::from(self.root.level) + 1);
+        let mut node = self.root.clone();
+        while node.level > 0 {
+            // The last child that begins at or before the key; the first, if none does.
+            let index = self.partition(&node, |found| found <= *key)?.saturating_sub(1);
+            let child = self.child(&node, index)?;
+            path.push((node, index));
+            node = child;
+        }
+        path.push((node, 0));
+        Ok(path)
+    }
+
+    /// How many keys at the beginning of a node satisfy `before`.
+    fn partition(&self, node: &Node, before: impl Fn(Key<'_>) -> bool) -> Result<usize> {
+        let (mut low, mut high) = (0, node.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if before(self.key(node, middle)?) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    fn key<'n>(&self, node: &'n Node, index: usize) -> Result<Key<'n>> {
+        let key = node.key(index).and_then(|key| self.kind.key(key));
+        key.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
+    }
+
+    fn record<'n>(&self, node: &'n Node, index: usize) -> Result<Record<'n>> {
+        let record = node.record(index).and_then(|(key, value)| Some(Record { key: self.kind.key(key)?, value }));
+        record.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
+    }
+
+    /// An error about a node.
+    fn corrupt(&self, node: &Node, message: impl Display) -> Error {
+        self.store.corrupt(self.kind.layer(), node.oid, node.paddr, message)
+    }
+
+    /// The child that entry `index` leads to, one level down.
+    fn child(&self, parent: &Node, index: usize) -> Result<Arc<Node>> {
+        let Some((oid, _)) = parent.record(index).and_then(|(_, value)| U64::read_from_prefix(value).ok()) else {
+            return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
+        };
+        // In a hashed tree children are counted from the root.
+        let base = if parent.flags & node_flags::HASHED != 0 { self.root.oid.0 } else { 0 };
+        let Some(oid) = oid.get().checked_add(base).map(Oid) else {
+            return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
+        };
+        let node = match self.cache.get(oid) {
+            Some(node) => node,
+            None => {
+                let reader = Reader { store: &self.store, kind: self.kind, addressing: &self.addressing };
+                let node = Arc::new(reader.read(oid)?);
+                self.cache.put(&node);
+                node
+            }
+        };
+        if node.level + 1 != parent.level || node.flags & node_flags::ROOT != 0 {
+            let message = format_args!("a node of level {} expected, level {} found", parent.level - 1, node.level);
+            return Err(self.corrupt(&node, message));
+        }
+        if node.count == 0 {
+            return Err(self.corrupt(&node, "a node in use holds no keys"));
+        }
+        Ok(node)
+    }
+}
+
+/// What it takes to read a node.
+struct Reader<'a> {
+    store: &'a Store,
+    kind: TreeKind,
+    addressing: &'a Addressing,
+}
+
+impl Reader<'_> {
+    fn read(&self, oid: Oid) -> Result<Node> {
+        let layer = self.kind.layer();
+        let (located, cipher) = match self.addressing {
+            Addressing::Physical => (Located { paddr: Paddr(oid.0), xid: Xid(u64::MAX), flags: 0 }, None),
+            Addressing::Virtual(view, cipher) => (view.locate(oid)?, cipher.as_deref()),
+        };
+        let Located { paddr, xid, flags } = located;
+        let mut bytes = self.store.read(layer, paddr, 1)?;
+        if flags & omap_value::ENCRYPTED != 0 {
+            let Some(cipher) = cipher else {
+                return Err(Error::new(Kind::WrongKey, layer, format!("object {oid:#x} in block {paddr} is encrypted")));
+            };
+            cipher.decrypt_blocks(paddr.0, &mut bytes);
+        }
+        if flags & omap_value::NO_HEADER == 0 {
+            let expected = Expected { oid, kind: object_type::BTREE_NODE, subtype: self.kind.subtype() };
+            let header = self.store.check(layer, &bytes, paddr, &expected)?;
+            if matches!(self.addressing, Addressing::Virtual(..)) && header.xid.get() != xid.0 {
+                let message = format!("transaction {xid} expected, {} found", header.xid);
+                return Err(self.store.corrupt(layer, oid, paddr, message));
+            }
+        }
+        Node::parse(oid, paddr, bytes, self.kind.sizes()).map_err(|message| self.store.corrupt(layer, oid, paddr, message))
+    }
+}

@@ -1,0 +1,61 @@
+//! The little of DER that wrapped keys are written in (§11.3).
+
+/// An element: its tag, its contents, and all of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Element<'a> {
+    pub(super) tag: u8,
+    pub(super) content: &'a [u8],
+    pub(super) whole: &'a [u8],
+}
+
+/// The first element of `bytes`, and what follows it; `None` if it is cut short.
+pub(super) fn first(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let (&short, rest) = rest.split_first()?;
+    let (len, rest) = match short {
+        0..=0x7F => (usize::from(short), rest),
+        // Nothing here is longer than a block.
+        0x81..=0x83 => {
+            let (long, rest) = rest.split_at_checked(usize::from(short & 0x7F))?;
+            (long.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)), rest)
+        }
+        _ => return None,
+    };
+    let (content, after) = rest.split_at_checked(len)?;
+    let whole = bytes.get(..bytes.len() - after.len())?;
+    Some((Element { tag, content, whole }, after))
+}
+
+/// The contents of the element of this tag among those that follow one another in `bytes`.
+pub(super) fn find(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
+    let mut rest = bytes;
+    while let Some((element, after)) = first(rest) {
+        if element.tag == tag {
+            return Some(element);
+        }
+        rest = after;
+    }
+    None
+}
+
+/// An integer, not negative; `None` if it has more than 64 bits.
+pub(super) fn integer(content: &[u8]) -> Option<u64> {
+    let significant = content.iter().position(|&byte| byte != 0).map_or(&[][..], |start| &content[start..]);
+    (significant.len() <= 8).then(|| significant.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_found_and_cut_ones_are_not() {
+        let bytes = [0x80, 1, 0, 0x81, 0x81, 2, 7, 8, 0xA3, 0x82, 0, 1, 9];
+        assert_eq!(find(&bytes, 0x81).unwrap().content, [7, 8]);
+        assert_eq!(find(&bytes, 0xA3).unwrap().whole, [0xA3, 0x82, 0, 1, 9]);
+        assert_eq!(find(&bytes, 0x85), None);
+        assert_eq!(find(&bytes[..12], 0xA3), None);
+        assert!(first(&[0x80, 0x84, 0, 0, 0, 0]).is_none() && first(&[0x80]).is_none() && first(&[]).is_none());
+        assert_eq!((integer(&[0, 1, 0x86, 0xA0]), integer(&[]), integer(&[1; 9])), (Some(100_000), Some(0), None));
+    }
+}

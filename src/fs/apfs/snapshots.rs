@@ -1,0 +1,69 @@
+//! Snapshots of a volume (§8.9).
+
+use super::btree::{Addressing, Key, Tree, TreeKind};
+use super::container::{Container, read_volume};
+use super::layout::{Oid, Paddr, RecordKey, SnapshotRaw, VolumeRaw, Xid, record_type, snapshot_flags, timestamp};
+use super::summary::Snapshot;
+use super::volume::State;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "apfs snapshots";
+
+/// A snapshot as it is recorded.
+struct Recorded {
+    raw: SnapshotRaw,
+    snapshot: Snapshot,
+}
+
+impl Container {
+    /// The snapshots of a volume, oldest first.
+    pub(super) fn snapshots(&self, volume: &VolumeRaw) -> Result<Vec<Snapshot>> {
+        let mut all = Vec::new();
+        self.each_snapshot(volume, |found| {
+            all.push(found.snapshot);
+            true
+        })?;
+        Ok(all)
+    }
+
+    /// The state of a volume in the snapshot of this name.
+    pub(super) fn snapshot(&self, volume: &VolumeRaw, name: &str) -> Result<State> {
+        let mut found = None;
+        self.each_snapshot(volume, |snapshot| {
+            if snapshot.snapshot.name == name {
+                found = Some(snapshot);
+            }
+            found.is_none()
+        })?;
+        let Some(Recorded { raw, snapshot }) = found else {
+            return Err(Error::not_found(LAYER, format!("{}@{name}", volume.label())));
+        };
+        let paddr = Oid::from(raw.superblock_oid).into_paddr();
+        let old = read_volume(&self.store, paddr, Oid(paddr.0))?;
+        let kept = raw.extent_ref_tree_oid.get() != 0 && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0;
+        Ok(State { raw: old, omap: Paddr(volume.omap_oid.get()), xid: Xid(snapshot.xid), dataless: !kept })
+    }
+
+    /// Calls `each` for the snapshots of a volume, oldest first, until it says no.
+    fn each_snapshot(&self, volume: &VolumeRaw, mut each: impl FnMut(Recorded) -> bool) -> Result<()> {
+        let root = Oid::from(volume.snap_meta_tree_oid);
+        if !root.is_some() {
+            return Ok(());
+        }
+        let tree = Tree::open(&self.store, TreeKind::Snapshots, Addressing::Physical, root)?;
+        let mut cursor = tree.first()?;
+        while let Some(record) = cursor.next()? {
+            let Key::Record(RecordKey { id, kind: record_type::SNAPSHOT, .. }) = record.key else { continue };
+            let Some((raw, name)) = SnapshotRaw::parse(record.value) else {
+                let message = format!("the record of snapshot {id} makes no sense");
+                return Err(Error::new(Kind::Corrupt, LAYER, message).named(volume.label()));
+            };
+            let name = String::from_utf8_lossy(name).into_owned();
+            let snapshot = Snapshot { name, xid: id.0, created: timestamp(raw.created) };
+            if !each(Recorded { raw: *raw, snapshot }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

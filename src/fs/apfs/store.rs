@@ -1,0 +1,96 @@
+//! The blocks of a container, read and verified.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::layout::{BlockSize, ObjectRaw, Oid, Paddr, object_type, verify};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::{Error, Kind, Result};
+
+/// A container's blocks.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    /// The whole container.
+    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) block_size: BlockSize,
+    /// How many blocks it says to have; the device may end before.
+    pub(super) blocks: u64,
+}
+
+impl Store {
+    /// `count` blocks from `first` on.
+    pub(super) fn read(&self, layer: &'static str, first: Paddr, count: u64) -> Result<Box<[u8]>> {
+        let mut bytes = vec![0; self.length(layer, first, count)?].into_boxed_slice();
+        self.device.read_at(self.offset(first), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Bytes of so many blocks, which must be within the container and the device.
+    fn length(&self, layer: &'static str, first: Paddr, count: u64) -> Result<usize> {
+        let end = first.0.checked_add(count).filter(|&end| end <= self.blocks);
+        let Some(end) = end.and_then(|end| self.block_size.of(end)) else {
+            let message = format!("blocks {first}+{count} reach past the container's {} blocks", self.blocks);
+            return Err(Error::new(Kind::Corrupt, layer, message));
+        };
+        let len = self.device.info().len;
+        if end > len {
+            let message = format!("blocks {first}+{count} are past the end of the image at {len}, which was cut short");
+            return Err(Error::corrupt(layer, self.offset(first), message));
+        }
+        let bytes = self.block_size.of(count).and_then(|bytes| usize::try_from(bytes).ok());
+        bytes.ok_or_else(|| Error::new(Kind::Limit, layer, format!("{count} blocks are more than memory holds")))
+    }
+
+    /// A physical object of one block, whose header must be right.
+    pub(super) fn object(&self, layer: &'static str, paddr: Paddr, kind: u32) -> Result<Box<[u8]>> {
+        let block = self.read(layer, paddr, 1)?;
+        self.check(layer, &block, paddr, &Expected { oid: Oid(paddr.0), kind, subtype: 0 })?;
+        Ok(block)
+    }
+
+    /// Verifies an object read from `paddr`; returns its header.
+    pub(super) fn check(&self, layer: &'static str, object: &[u8], paddr: Paddr, expected: &Expected) -> Result<ObjectRaw> {
+        let corrupt = |message: String| self.corrupt(layer, expected.oid, paddr, message);
+        let Ok((header, _)) = ObjectRaw::read_from_prefix(object) else {
+            return Err(corrupt("is cut short".to_owned()));
+        };
+        if !verify(object) {
+            return Err(corrupt("the checksum is wrong".to_owned()));
+        }
+        if Oid::from(header.oid) != expected.oid {
+            return Err(corrupt(format!("object {:#x} is found there", header.oid.get())));
+        }
+        let kind = header.object_type();
+        let root_for_node = expected.kind == object_type::BTREE_NODE && kind == object_type::BTREE_ROOT;
+        if (kind != expected.kind && !root_for_node) || header.subtype.get() != expected.subtype {
+            let (subtype, wanted) = (header.subtype.get(), (expected.kind, expected.subtype));
+            return Err(corrupt(format!("type {:#x}/{:#x} expected, {kind:#x}/{subtype:#x} found", wanted.0, wanted.1)));
+        }
+        Ok(header)
+    }
+
+    /// An error about an object and the block it was read from.
+    pub(super) fn corrupt(&self, layer: &'static str, oid: Oid, paddr: Paddr, message: impl Display) -> Error {
+        Error::corrupt(layer, self.offset(paddr), format!("object {oid:#x} in block {paddr}: {message}"))
+    }
+
+    /// Where a block begins; the end of everything for one past any container.
+    pub(super) fn offset(&self, paddr: Paddr) -> u64 {
+        self.block_size.offset(paddr).unwrap_or(u64::MAX)
+    }
+
+    /// `N` bytes at the front of block `paddr`, unverified.
+    pub(super) fn peek<const N: usize>(&self, paddr: Paddr) -> Result<[u8; N]> {
+        self.device.read_array(self.offset(paddr))
+    }
+}
+
+/// What an object's header must say. For [`object_type::BTREE_NODE`] a root will do, too.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) oid: Oid,
+    pub(super) kind: u32,
+    pub(super) subtype: u32,
+}

@@ -1,0 +1,241 @@
+//! Streams of bytes over extents: contents of files and long attributes (§8.5).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::btree::{Key, Tree};
+use super::cipher::VolumeCipher;
+use super::layout::{FextValueRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, extent_flags, record_type};
+use super::store::Store;
+use crate::crypt::Xts;
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "apfs stream";
+
+/// What lies at a run of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    /// Blocks from this byte of the container on; the first one's number for the cipher.
+    Data { at: u64, crypto_id: u64 },
+    /// Blocks that were never written.
+    Unwritten,
+}
+
+/// A run of a stream: whole blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    start: u64,
+    len: u64,
+    stored: Stored,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        // Checked when the run was made.
+        self.start + self.len
+    }
+}
+
+/// Where extents are found: among a volume's records, or in the tree of a sealed one.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Extents<'t> {
+    Records(&'t Tree),
+    Sealed(&'t Tree),
+}
+
+/// A stream as a read-only device.
+#[derive(Debug)]
+pub(super) struct Stream {
+    store: Store,
+    cipher: Option<Arc<VolumeCipher>>,
+    /// Ascending; what is between them is zero.
+    runs: Box<[Run]>,
+    len: u64,
+}
+
+impl Stream {
+    /// The first `len` bytes of stream `id`.
+    pub(super) fn open(
+        store: &Store,
+        cipher: Option<&Arc<VolumeCipher>>,
+        extents: Extents<'_>,
+        id: FileId,
+        len: u64,
+    ) -> Result<Self> {
+        let runs = Collector { store, id, runs: Vec::new() }.collect(extents, len)?;
+        Ok(Self { store: store.clone(), cipher: cipher.cloned(), runs: runs.into(), len })
+    }
+
+    /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that nothing is stored for.
+    fn locate(&self, offset: u64, length: u64) -> (u64, Option<&Run>) {
+        let at = self.runs.partition_point(|run| run.end() <= offset);
+        match self.runs.get(at) {
+            Some(run) if run.start <= offset => (length.min(run.end() - offset), Some(run)),
+            Some(next) => (length.min(next.start - offset), None),
+            None => (length, None),
+        }
+    }
+
+    fn read_run(&self, run: &Run, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let Stored::Data { at, crypto_id } = run.stored else {
+            buf.fill(0);
+            return Ok(());
+        };
+        let within = offset - run.start;
+        let Some(cipher) = &self.cipher else { return self.store.device.read_at(at + within, buf) };
+        let unit = Xts::UNIT as u64;
+        if within.is_multiple_of(unit) && buf.len().is_multiple_of(Xts::UNIT) {
+            self.store.device.read_at(at + within, buf)?;
+            cipher.decrypt_units(crypto_id, within / unit, buf);
+            return Ok(());
+        }
+        // A run is of whole blocks, so the units around a piece are within it.
+        let start = within - within % unit;
+        let skipped = (within - start) as usize;
+        let mut units = vec![0; (skipped + buf.len()).next_multiple_of(Xts::UNIT)];
+        self.store.device.read_at(at + start, &mut units)?;
+        cipher.decrypt_units(crypto_id, start / unit, &mut units);
+        buf.copy_from_slice(&units[skipped..skipped + buf.len()]);
+        Ok(())
+    }
+}
+
+/// Gathers the runs of a stream.
+struct Collector<'a> {
+    store: &'a Store,
+    id: FileId,
+    runs: Vec<Run>,
+}
+
+impl Collector<'_> {
+    fn collect(mut self, extents: Extents<'_>, len: u64) -> Result<Vec<Run>> {
+        match extents {
+            Extents::Records(tree) => {
+                let mut cursor = tree.seek(&Key::Record(RecordKey::numbered(self.id, record_type::FILE_EXTENT, 0)))?;
+                while let Some(record) = cursor.next()? {
+                    let Key::Record(RecordKey { id, kind: record_type::FILE_EXTENT, rest: KeyRest::Number(start) }) = record.key
+                    else {
+                        break;
+                    };
+                    if id != self.id || start >= len {
+                        break;
+                    }
+                    let (extent, _) = FileExtentRaw::read_from_prefix(record.value).map_err(|_| self.corrupt("is cut short"))?;
+                    self.push(start, &extent)?;
+                }
+            }
+            Extents::Sealed(tree) => {
+                let mut cursor = tree.seek(&Key::Pair(self.id.0, 0))?;
+                while let Some(record) = cursor.next()? {
+                    let Key::Pair(id, start) = record.key else { break };
+                    if id != self.id.0 || start >= len {
+                        break;
+                    }
+                    let (extent, _) = FextValueRaw::read_from_prefix(record.value).map_err(|_| self.corrupt("is cut short"))?;
+                    let FextValueRaw { len_and_flags, paddr } = extent;
+                    self.push(start, &FileExtentRaw { len_and_flags, paddr, crypto_id: 0.into() })?;
+                }
+            }
+        }
+        Ok(self.runs)
+    }
+
+    fn push(&mut self, start: u64, extent: &FileExtentRaw) -> Result<()> {
+        let (len, paddr) = (extent.len(), Paddr::from(extent.paddr));
+        let block = u64::from(self.store.block_size.get());
+        if len == 0 || !len.is_multiple_of(block) || !start.is_multiple_of(block) || start.checked_add(len).is_none() {
+            return Err(self.corrupt(&format!("{len} bytes at {start} are no whole blocks")));
+        }
+        if let Some(before) = self.runs.last().filter(|run| run.end() > start) {
+            return Err(self.corrupt(&format!("the extent at {start} begins before the one before it ends at {}", before.end())));
+        }
+        if paddr == Paddr(0) {
+            return Ok(());
+        }
+        let end = paddr.0.checked_add(len / block).filter(|&end| end <= self.store.blocks);
+        if end.is_none() {
+            let message = format!("blocks {paddr}+{} reach past the container's {} blocks", len / block, self.store.blocks);
+            return Err(self.corrupt(&message));
+        }
+        let stored = match extent.flags() & extent_flags::UNWRITTEN {
+            0 => Stored::Data { at: self.store.offset(paddr), crypto_id: extent.crypto_id.get() },
+            _ => Stored::Unwritten,
+        };
+        self.runs.push(Run { start, len, stored });
+        Ok(())
+    }
+
+    fn corrupt(&self, message: &str) -> Error {
+        Error::new(Kind::Corrupt, LAYER, message.to_owned()).named(format!("stream {:#x}", self.id))
+    }
+}
+
+impl BlockDevice for Stream {
+    fn info(&self) -> Info {
+        Info { len: self.len, access: Access::ReadOnly, ..self.store.device.info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        let (mut offset, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let (length, run) = self.locate(offset, rest.len() as u64);
+            // At most the buffer's own length.
+            let (now, later) = rest.split_at_mut(length as usize);
+            match run {
+                Some(run) => self.read_run(run, offset, now)?,
+                None => now.fill(0),
+            }
+            (offset, rest) = (offset + length, later);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        let (len, run) = self.locate(range.start, range.end - range.start);
+        match run.map(|run| (run, run.stored)) {
+            None => Ok(Extent { kind: ExtentKind::Hole, len }),
+            Some((_, Stored::Unwritten)) => Ok(Extent { kind: ExtentKind::Zero, len }),
+            // Zeros are no zeros once they are decrypted.
+            Some(_) if self.cipher.is_some() => Ok(Extent { kind: ExtentKind::Data, len }),
+            Some((run, Stored::Data { at, .. })) => {
+                let start = at + (range.start - run.start);
+                self.store.device.extent_at(start..start + len)
+            }
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        if range.is_empty() || self.cipher.is_some() {
+            return Ok(None);
+        }
+        match self.locate(range.start, range.end - range.start) {
+            (len, Some(&Run { start, stored: Stored::Data { at, .. }, .. })) => {
+                let at = at + (range.start - start);
+                self.store.device.lend(at..at + len)
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! An open volume: its trees, and the records of one object in them.
+
+use std::sync::Arc;
+
+use super::btree::{Addressing, Key, Tree, TreeKind};
+use super::cipher::VolumeCipher;
+use super::container::Container;
+use super::layout::{
+    FileId, KeyRest, Oid, Paddr, RecordKey, VolumeRaw, Xid, omap_flags, record_type, storage, volume_incompatible,
+};
+use super::names::NameRules;
+use super::object::{Object, Xattr};
+use super::omap::{Omap, View};
+use super::store::Store;
+use super::stream::{Extents, Stream};
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "apfs volume";
+
+/// Incompatible features that make no difference to reading, or that are handled.
+const KNOWN: u64 = volume_incompatible::CASE_INSENSITIVE
+    | volume_incompatible::DATALESS_SNAPSHOTS
+    | volume_incompatible::ENCRYPTION_ROLLED
+    | volume_incompatible::NORMALIZATION_INSENSITIVE
+    | volume_incompatible::INCOMPLETE_RESTORE
+    | volume_incompatible::SEALED
+    | volume_incompatible::PER_FILE_KEYS
+    | volume_incompatible::EXTENT_PREALLOCATION
+    | volume_incompatible::SECONDARY_ROOT;
+
+/// An open volume of a container, or one of its snapshots, read-only.
+#[derive(Debug)]
+pub struct Apfs {
+    pub(super) container: Arc<Container>,
+    /// As it is now, or was in the snapshot.
+    pub(super) raw: VolumeRaw,
+    pub(super) files: Tree,
+    /// Where a sealed volume has its extents.
+    fext: Option<Tree>,
+    pub(super) names: NameRules,
+    cipher: Option<Arc<VolumeCipher>>,
+    /// Contents of files were not kept in this snapshot.
+    dataless: bool,
+}
+
+/// Which state of a volume is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    /// The superblock of that state.
+    pub(super) raw: VolumeRaw,
+    /// The object map, which is that of the live volume whatever the state.
+    pub(super) omap: Paddr,
+    /// The transaction of that state.
+    pub(super) xid: Xid,
+    /// Contents of files are not kept.
+    pub(super) dataless: bool,
+}
+
+impl Apfs {
+    /// Opens a state of a volume. An encrypted volume needs its cipher.
+    pub(super) fn open(container: &Arc<Container>, state: &State, cipher: Option<Arc<VolumeCipher>>) -> Result<Self> {
+        let (store, raw) = (&container.store, &state.raw);
+        check_features(raw)?;
+        let omap = Arc::new(Omap::open(store, state.omap)?);
+        let changing = omap_flags::ENCRYPTING | omap_flags::DECRYPTING | omap_flags::KEY_ROLLING;
+        if raw.encryption_rolling_oid.get() != 0 || omap.raw.flags.get() & changing != 0 {
+            let message = "its encryption is being changed, and only part of it is encrypted; let a Mac finish that first";
+            return Err(Error::unsupported(LAYER, message).named(raw.label()));
+        }
+        let names = NameRules::of(raw);
+        let physical = raw.root_tree_type.get() & storage::MASK == storage::PHYSICAL;
+        let view = View { omap, xid: state.xid };
+        let addressing = if physical { Addressing::Physical } else { Addressing::Virtual(view, cipher.clone()) };
+        let files = Tree::open(store, TreeKind::Files { hashed: names.hashed() }, addressing, raw.root_tree_oid.into())?;
+        let fext = Oid::from(raw.fext_tree_oid);
+        let sealed = raw.has(volume_incompatible::SEALED) && fext.is_some();
+        let fext = sealed.then(|| Tree::open(store, TreeKind::Fext, Addressing::Physical, fext)).transpose()?;
+        Ok(Self { container: container.clone(), raw: *raw, files, fext, names, cipher, dataless: state.dataless })
+    }
+
+    fn store(&self) -> &Store {
+        &self.container.store
+    }
+
+    /// The object of a number, with its attributes, which follow its inode in the tree.
+    pub(super) fn object(&self, id: FileId) -> Result<Object> {
+        let mut cursor = self.files.seek(&Key::Record(RecordKey::single(id, record_type::INODE)))?;
+        let found = match cursor.next()? {
+            Some(record) if is_about(&record.key, id, record_type::INODE) => Object::parse(id, record.value),
+            _ => return Err(Error::not_found(LAYER, format!("object {id:#x}"))),
+        };
+        let mut object = found.ok_or_else(|| corrupt(id, "its inode makes no sense"))?;
+        while let Some(record) = cursor.next()? {
+            let Key::Record(RecordKey { id: about, kind: record_type::XATTR, rest: KeyRest::Name(name) }) = record.key else {
+                break;
+            };
+            if about != id {
+                break;
+            }
+            let xattr = Xattr::parse(name, record.value);
+            object.xattrs.push(xattr.ok_or_else(|| corrupt(id, "the record of an attribute makes no sense"))?);
+        }
+        Ok(object)
+    }
+
+    /// The first `len` bytes of a stream.
+    pub(super) fn stream(&self, id: FileId, len: u64) -> Result<Arc<dyn BlockDevice>> {
+        if self.dataless && len > 0 {
+            return Err(Error::unsupported(LAYER, "the snapshot was kept without the contents of files"));
+        }
+        let extents = match &self.fext {
+            Some(tree) => Extents::Sealed(tree),
+            None => Extents::Records(&self.files),
+        };
+        Ok(Arc::new(Stream::open(self.store(), self.cipher.as_ref(), extents, id, len)?))
+    }
+}
+
+/// Whether a key is the one of object `id` and type `kind`.
+fn is_about(key: &Key<'_>, id: FileId, kind: u8) -> bool {
+    matches!(key, Key::Record(record) if (record.id, record.kind) == (id, kind))
+}
+
+/// An error about an object.
+pub(super) fn corrupt(id: FileId, message: impl Into<String>) -> Error {
+    Error::new(Kind::Corrupt, LAYER, message.into()).named(format!("object {id:#x}"))
+}
+
+fn check_features(raw: &VolumeRaw) -> Result<()> {
+    match raw.incompatible_features.get() & !KNOWN {
+        0 => Ok(()),
+        unknown => {
+            let message = format!("has features ({unknown:#x}) that are not read");
+            Err(Error::unsupported(LAYER, message).named(raw.label()))
+        }
+    }
+}
