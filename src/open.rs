@@ -3,6 +3,7 @@
 //! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a [`Draft`] is an image that
 //! gets its name only when it is finished.
 
+mod apfs;
 mod container;
 mod create;
 mod examine;
@@ -37,6 +38,7 @@ use crate::{Error, Kind, Result};
 
 use self::stack::LayerFile;
 
+pub use apfs::Wanted;
 pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
 pub use create::{CreateOptions, Draft, FileDraft, create};
@@ -75,11 +77,13 @@ pub struct OpenOptions<'a> {
     /// Layers, or shadow files, that lie over the image, from the bottom. The image itself is opened read-only then, whatever
     /// `access` says: what is written goes to the last of them, which is made if it is missing.
     pub shadows: &'a [PathBuf],
+    /// Of an APFS container the transaction of an older checkpoint, which is then read. `None`: the newest that is whole.
+    pub checkpoint: Option<u64>,
 }
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { access: Access::ReadOnly, image_format: None, keys: None, shadows: &[] }
+        Self { access: Access::ReadOnly, image_format: None, keys: None, shadows: &[], checkpoint: None }
     }
 }
 
@@ -215,7 +219,10 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
         }
         Err(error) => return Err(error),
     };
-    let volumes = volume::find(&found.disk, map.as_ref())?;
+    let mut volumes = volume::find(&found.disk, map.as_ref())?;
+    for volume in &mut volumes {
+        volume.checkpoint = options.checkpoint;
+    }
     // What is encrypted is an image, whatever is on it.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
     let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
@@ -365,11 +372,17 @@ impl Image {
         volumes.unwrap_or_default()
     }
 
-    /// Opens the selected volume; without a selector, the first that can be read.
+    /// Opens the selected volume; without a selector, the first that can be read. An encrypted one stays locked, see
+    /// [`file_system_as`](Self::file_system_as).
     pub fn file_system(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystem>> {
+        self.file_system_as(which, Wanted::default())
+    }
+
+    /// The same of a certain state of the volume, with somebody to ask for its key.
+    pub fn file_system_as(&self, which: Option<&VolumeSelector>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
         let found = match which {
-            None => volume::first_readable(self.volumes()),
-            Some(selector) => volume::select(self.volumes(), selector),
+            None => volume::first_readable(self.volumes(), wanted),
+            Some(selector) => volume::select(self.volumes(), selector, wanted),
         };
         found.map_err(|error| error.in_file(&self.path))
     }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::apfs::{self, Wanted};
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap};
 use crate::partition::Map;
-use crate::problem::{Problem, Problems};
+use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -55,7 +56,7 @@ impl VolumeFormat {
 
     /// Whether this version reads it.
     pub const fn is_supported(self) -> bool {
-        matches!(self, Self::HfsPlus | Self::Hfsx)
+        matches!(self, Self::HfsPlus | Self::Hfsx | Self::Apfs)
     }
 }
 
@@ -65,7 +66,7 @@ impl fmt::Display for VolumeFormat {
     }
 }
 
-/// A file system met on a disk.
+/// A file system met on a disk; of APFS, a container of volumes.
 #[derive(Debug, Clone)]
 pub struct Volume {
     /// The number of its partition; `None` on a disk without a map.
@@ -74,6 +75,8 @@ pub struct Volume {
     pub range: Range<u64>,
     /// What it is.
     pub format: VolumeFormat,
+    /// Of an APFS container the transaction of an older checkpoint to open. `None`: the newest that is whole.
+    pub(super) checkpoint: Option<u64>,
     device: Arc<dyn BlockDevice>,
 }
 
@@ -83,9 +86,28 @@ impl Volume {
         &self.device
     }
 
-    /// Opens it. [`Kind::Unsupported`] if its format is only known by name.
+    /// Opens it; of an APFS container the first volume that is not only there to start a Mac. [`Kind::Unsupported`] if its format
+    /// is only known by name, [`Kind::WrongKey`] if it is encrypted.
     pub fn open(&self) -> Result<Arc<dyn FileSystem>> {
+        self.open_within(None, Wanted::default())
+    }
+
+    /// Why it does not open, if it does not: of an APFS container why one of its volumes cannot be told. Nobody is asked for a
+    /// key, so what is encrypted is not looked at.
+    pub fn look(&self) -> Result<()> {
         match self.format {
+            VolumeFormat::Apfs => self.container()?.volumes().into_iter().try_for_each(|volume| volume.map(drop)),
+            _ => self.open().map(drop),
+        }
+    }
+
+    /// Opens the volume of a number, from 1, of those that it holds, or the first.
+    pub(super) fn open_within(&self, number: Option<u32>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+        match self.format {
+            VolumeFormat::Apfs => apfs::open(&self.container()?, number, wanted),
+            _ if wanted.snapshot.is_some() => {
+                Err(Error::new(Kind::Invalid, LAYER, format!("{} has no snapshots", self.format)).named(self.place()))
+            }
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlus::open(self.device.clone())?)),
             other => Err(Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place())),
         }
@@ -128,6 +150,7 @@ impl Volume {
     pub(super) fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Option<Result<()>> {
         let checked = match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::check(self.device.clone(), progress),
+            VolumeFormat::Apfs => return self.look_for_problems(problems).err().map(Err),
             _ => return None,
         };
         Some(checked.map(|found| {
@@ -135,6 +158,19 @@ impl Volume {
                 problems.add(severity, error.in_file(self.place()));
             }
         }))
+    }
+
+    /// Adds what is seen to be wrong with an APFS container by opening it, which is no judgement of it.
+    fn look_for_problems(&self, problems: &mut Problems) -> Result<()> {
+        let container = self.container()?;
+        for problem in container.problems() {
+            problems
+                .add(Severity::Warning, Error::new(problem.kind(), problem.layer(), problem.to_string()).in_file(self.place()));
+        }
+        for error in container.volumes().into_iter().filter_map(Result::err) {
+            problems.add(Severity::Damage, error.in_file(self.place()));
+        }
+        Ok(())
     }
 
     /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this format yet, or there is nothing
@@ -193,14 +229,21 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     for partition in partitions.iter().filter(|partition| partition.type_id.may_hold_volume()) {
         let device: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
         if let Some(format) = recognise(&*device)? {
-            volumes.push(Volume { partition: Some(partition.number), range: partition.range.clone(), format, device });
+            volumes.push(Volume {
+                partition: Some(partition.number),
+                range: partition.range.clone(),
+                format,
+                checkpoint: None,
+                device,
+            });
         }
     }
     // Discs for several systems have a map that leads nowhere and a file system at the front.
     if volumes.is_empty()
         && let Some(format) = recognise(&**disk)?
     {
-        volumes.push(Volume { partition: None, range: 0..disk.info().len, format, device: disk.clone() });
+        let range = 0..disk.info().len;
+        volumes.push(Volume { partition: None, range, format, checkpoint: None, device: disk.clone() });
     }
     Ok(volumes)
 }
@@ -252,8 +295,9 @@ fn is_fat(boot: &[u8]) -> bool {
 }
 
 /// Opens the first volume that can be.
-pub(super) fn first_readable(volumes: &[Volume]) -> Result<Arc<dyn FileSystem>> {
-    first(volumes, Volume::open)?.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
+pub(super) fn first_readable(volumes: &[Volume], wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+    first(volumes, |volume| volume.open_within(None, wanted))?
+        .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
 }
 
 /// Opens the first volume that can be changed.
@@ -273,28 +317,37 @@ fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<O
 }
 
 /// Opens the volume that `selector` names.
-pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystem>> {
-    selected(volumes, selector)?.open()
+pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+    let (volume, number) = selected(volumes, selector)?;
+    volume.open_within(number, wanted)
 }
 
 /// Opens the volume that `selector` names for changes.
 pub(super) fn select_mut(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystemMut>> {
-    selected(volumes, selector)?.open_mut()
+    selected(volumes, selector)?.0.open_mut()
 }
 
-fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<&'a Volume> {
+/// The volume that a selector names, and its number where it is one of several in a container.
+fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<(&'a Volume, Option<u32>)> {
     match selector {
         VolumeSelector::Number { partition, volume } => {
-            let numbered =
-                |found: &&Volume| found.partition.unwrap_or(1) == *partition && volume.is_none_or(|number| number == 1);
-            volumes.iter().find(numbered).ok_or_else(|| missing(Kind::NotFound, volumes, selector))
+            let fits = |found: &&Volume| {
+                let several = found.format == VolumeFormat::Apfs;
+                found.partition.unwrap_or(1) == *partition && (several || volume.is_none_or(|number| number == 1))
+            };
+            let found = volumes.iter().find(fits).ok_or_else(|| missing(Kind::NotFound, volumes, selector))?;
+            Ok((found, volume.filter(|_| found.format == VolumeFormat::Apfs)))
         }
         VolumeSelector::Name(name) => {
             let mut failed = None;
             for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-                match volume.open() {
-                    Ok(opened) if opened.volume().name == *name => return Ok(volume),
-                    Ok(_) => {}
+                let number = match volume.format {
+                    VolumeFormat::Apfs => volume.container().and_then(|container| apfs::named(&container, name)),
+                    _ => volume.open().map(|opened| (opened.volume().name == *name).then_some(1)),
+                };
+                match number {
+                    Ok(Some(number)) => return Ok((volume, Some(number))),
+                    Ok(None) => {}
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
@@ -389,18 +442,19 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_known_by_name_only_is_refused_by_name() {
-        let disk = disk(|bytes| put(bytes, 32, b"NXSB"));
+        let disk = disk(|bytes| put(bytes, 3, b"NTFS    "));
         let volumes = find(&disk, None).unwrap();
-        assert_eq!((volumes[0].format, volumes[0].range.clone()), (VolumeFormat::Apfs, 0..LEN as u64));
-        assert!(volumes[0].open().unwrap_err().message().contains("APFS"));
-        let error = first_readable(&volumes).unwrap_err();
-        assert!(error.kind() == Kind::Unsupported && error.message().contains("APFS on the whole disk"), "{error}");
+        assert_eq!((volumes[0].format, volumes[0].range.clone()), (VolumeFormat::Ntfs, 0..LEN as u64));
+        assert!(volumes[0].open().unwrap_err().message().contains("NTFS"));
+        let wanted = Wanted::default();
+        let error = first_readable(&volumes, wanted).unwrap_err();
+        assert!(error.kind() == Kind::Unsupported && error.message().contains("NTFS on the whole disk"), "{error}");
         let number = |partition, volume| VolumeSelector::Number { partition, volume };
-        assert_eq!(select(&volumes, &number(1, None)).unwrap_err().kind(), Kind::Unsupported);
-        assert_eq!(select(&volumes, &number(2, None)).unwrap_err().kind(), Kind::NotFound);
-        assert_eq!(select(&volumes, &number(1, Some(2))).unwrap_err().kind(), Kind::NotFound);
-        let error = select(&volumes, &VolumeSelector::Name("Docs".into())).unwrap_err();
+        assert_eq!(select(&volumes, &number(1, None), wanted).unwrap_err().kind(), Kind::Unsupported);
+        assert_eq!(select(&volumes, &number(2, None), wanted).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(select(&volumes, &number(1, Some(2)), wanted).unwrap_err().kind(), Kind::NotFound);
+        let error = select(&volumes, &VolumeSelector::Name("Docs".into()), wanted).unwrap_err();
         assert!(error.kind() == Kind::Unsupported && error.to_string().contains("Docs"), "{error}");
-        assert_eq!(first_readable(&[]).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(first_readable(&[], wanted).unwrap_err().kind(), Kind::NotFound);
     }
 }

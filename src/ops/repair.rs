@@ -118,7 +118,7 @@ fn reaches_no_further(path: &Path, options: &OpenOptions<'_>) -> Result<bool> {
     };
     let fits = layers.iter().all(|layer| match layer {
         Layer::Partitions(map) => map.problems.iter().all(|problem| problem.kind() != Kind::OutOfRange),
-        Layer::Volumes(volumes) => volumes.iter().all(|volume| !volume.format.is_supported() || volume.open().is_ok()),
+        Layer::Volumes(volumes) => volumes.iter().all(|volume| !volume.format.is_supported() || volume.look().is_ok()),
         _ => true,
     });
     Ok(fits && stopped.is_none() && gpt::told_len(&*disk)?.is_none_or(|told| told <= disk.info().len))

@@ -43,6 +43,9 @@ pub(crate) fn change<T>(
     output: &Output,
     change: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<T>,
 ) -> Outcome<T> {
+    if address.snapshot.is_some() {
+        return Err(Error::new(Kind::ReadOnly, "address", "a snapshot is never changed").named(address.to_string()).into());
+    }
     let image = opening.open(&address.image, Access::ReadWrite)?;
     image.warnings().iter().for_each(|warning| output.warn(warning));
     let fs = image

@@ -1,6 +1,7 @@
 //! What is known of an image, as programs get it. Names are stable, sizes are in bytes, dates are RFC 3339.
 
 mod container;
+mod volume;
 mod ways;
 
 use std::fs;
@@ -9,18 +10,17 @@ use std::os::unix::fs::MetadataExt;
 use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
-use bandsaw::fs::VolumeInfo;
-use bandsaw::open::{Image, Layer, Volume};
+use bandsaw::open::{Image, Layer};
 use bandsaw::partition::{Map, Partition};
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 use serde::Serialize;
 
 pub(crate) use self::container::{AsifFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
+pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
 pub(crate) use self::ways::WayFacts;
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::text::rfc3339;
 
 /// An image, as far as it opens.
 #[derive(Debug, Serialize)]
@@ -79,36 +79,6 @@ pub(crate) struct PartitionFacts {
     pub(crate) size: u64,
     guid: Option<String>,
     flags: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct VolumeFacts {
-    pub(crate) partition: Option<u32>,
-    pub(crate) format: &'static str,
-    pub(crate) offset: u64,
-    pub(crate) size: u64,
-    /// Whether files can be listed and read.
-    pub(crate) readable: bool,
-    /// Why not.
-    pub(crate) problem: Option<String>,
-    #[serde(flatten)]
-    pub(crate) content: Option<ContentFacts>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct ContentFacts {
-    pub(crate) name: String,
-    pub(crate) uuid: Option<String>,
-    pub(crate) used: u64,
-    pub(crate) free: u64,
-    pub(crate) block_size: u32,
-    pub(crate) files: u64,
-    pub(crate) folders: u64,
-    pub(crate) case_sensitive: bool,
-    pub(crate) journaled: bool,
-    pub(crate) clean: bool,
-    pub(crate) created: Option<String>,
-    pub(crate) modified: Option<String>,
 }
 
 impl Facts {
@@ -184,10 +154,10 @@ impl Facts {
                 Layer::Stack(stack) => self.add_disk(&**stack),
                 Layer::Partitions(map) => self.partition_map = Some(MapFacts::new(map)),
                 Layer::Volumes(volumes) => {
-                    for volume in volumes {
-                        let (facts, error) = VolumeFacts::new(volume);
-                        self.volumes.push(facts);
-                        failed = failed.or(error);
+                    for found in volumes.iter().map(VolumeFacts::all) {
+                        self.volumes.extend(found.volumes);
+                        self.warnings.extend(found.warnings);
+                        failed = failed.or(found.failed);
                     }
                 }
             }
@@ -254,45 +224,6 @@ impl PartitionFacts {
             size: partition.range.end - partition.range.start,
             guid: partition.guid.map(|guid| guid.to_string()),
             flags: partition.flags,
-        }
-    }
-}
-
-impl VolumeFacts {
-    /// The facts, and the error of a volume of a format that should open.
-    fn new(volume: &Volume) -> (Self, Option<Error>) {
-        let opened = volume.open();
-        let facts = Self {
-            partition: volume.partition,
-            format: volume.format.name(),
-            offset: volume.range.start,
-            size: volume.range.end - volume.range.start,
-            readable: opened.is_ok(),
-            problem: opened.as_ref().err().map(|error| match error.kind() {
-                Kind::Unsupported => error.message().to_owned(),
-                _ => error.to_string(),
-            }),
-            content: opened.as_ref().ok().map(|fs| ContentFacts::new(fs.volume())),
-        };
-        (facts, opened.err().filter(|_| volume.format.is_supported()))
-    }
-}
-
-impl ContentFacts {
-    fn new(volume: VolumeInfo) -> Self {
-        Self {
-            name: volume.name,
-            uuid: volume.uuid.map(|uuid| uuid.to_string()),
-            used: volume.total.saturating_sub(volume.free),
-            free: volume.free,
-            block_size: volume.block_size,
-            files: volume.files,
-            folders: volume.folders,
-            case_sensitive: volume.case_sensitive,
-            journaled: volume.journaled,
-            clean: volume.clean,
-            created: volume.created.map(rfc3339),
-            modified: volume.modified.map(rfc3339),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bandsaw::device::{BlockDevice, Slice};
-use bandsaw::open::Image;
+use bandsaw::open::{Image, Volume, VolumeFormat};
 use bandsaw::size;
 
 use crate::failure::Outcome;
@@ -31,7 +31,9 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
             device: Arc::new(Slice::new(Arc::clone(disk), range)?),
         });
     }
-    for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
+    // The volumes of an APFS container share its bytes: only the container, a partition, can be served.
+    let apart = |volume: &&Volume| volume.format.is_supported() && volume.format != VolumeFormat::Apfs;
+    for volume in image.volumes().iter().filter(apart) {
         // One that does not open has no name to go by, but its partition has a number.
         let Ok(opened) = volume.open() else { continue };
         let name = opened.volume().name.clone();

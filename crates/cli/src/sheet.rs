@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use bandsaw::size;
 
-use crate::facts::{AsifFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts, SparseImageFacts, UdifFacts, VolumeFacts};
+use crate::facts::{
+    ApfsFacts, AsifFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts, SparseImageFacts, UdifFacts, VolumeFacts,
+};
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
 
@@ -171,7 +173,12 @@ impl Sheet<'_> {
 
     fn volume(&mut self, volume: &VolumeFacts) -> io::Result<()> {
         writeln!(self.out)?;
-        let place = volume.partition.map_or_else(|| "whole disk".to_owned(), |number| format!("#{number}"));
+        let place = match (volume.partition, volume.apfs.as_ref().map(|apfs| apfs.number)) {
+            (Some(partition), Some(number)) => format!("#{partition}.{number}"),
+            (Some(partition), None) => format!("#{partition}"),
+            (None, Some(number)) => format!("#1.{number}"),
+            (None, None) => "whole disk".to_owned(),
+        };
         match &volume.content {
             Some(content) => {
                 self.heading(&format!("{place}  {}  {}", volume.format, self.output.name(&content.name)))?;
@@ -193,8 +200,13 @@ impl Sheet<'_> {
         let (files, folders) = (counted(content.files, "file", "files"), counted(content.folders, "folder", "folders"));
         self.fact("holds", &format!("{files}, {folders}"))?;
         self.fact("names", if content.case_sensitive { "case-sensitive" } else { "case-insensitive" })?;
-        self.fact("journal", if content.journaled { "yes" } else { "no" })?;
-        self.fact("state", if content.clean { "clean" } else { "not cleanly unmounted" })?;
+        match &volume.apfs {
+            Some(apfs) => self.apfs(apfs)?,
+            None => {
+                self.fact("journal", if content.journaled { "yes" } else { "no" })?;
+                self.fact("state", if content.clean { "clean" } else { "not cleanly unmounted" })?;
+            }
+        }
         for (name, value) in [("uuid", &content.uuid), ("created", &content.created), ("modified", &content.modified)] {
             if let Some(value) = value {
                 self.fact(name, value)?;
@@ -203,6 +215,46 @@ impl Sheet<'_> {
         Ok(())
     }
 }
+
+/// What only volumes of APFS have.
+impl Sheet<'_> {
+    fn apfs(&mut self, apfs: &ApfsFacts) -> io::Result<()> {
+        if let Some(role) = apfs.role {
+            self.fact("role", role)?;
+        }
+        self.fact(
+            "encrypted",
+            match (apfs.encrypted, apfs.hardware_key) {
+                (false, _) => "no",
+                (true, false) => "yes: a passphrase opens it",
+                (true, true) => "yes: only its own Mac opens it",
+            },
+        )?;
+        if apfs.sealed {
+            self.fact("sealed", "yes")?;
+        }
+        if let Some(quota) = apfs.quota {
+            self.fact("quota", &exact(quota))?;
+        }
+        if apfs.reserve > 0 {
+            self.fact("reserve", &exact(apfs.reserve))?;
+        }
+        let newest = apfs.snapshots.iter().rev().take(SNAPSHOTS_SHOWN);
+        let names: Vec<_> = newest.map(|snapshot| self.output.name(&snapshot.name)).collect();
+        let more = apfs.snapshots.len() - names.len();
+        match (names.is_empty(), more) {
+            (true, _) => {}
+            (false, 0) => self.fact("snapshots", &names.join(", "))?,
+            (false, more) => self.fact("snapshots", &format!("{}, and {more} older", names.join(", ")))?,
+        }
+        self.fact("container", &apfs.container.uuid)?;
+        let older = apfs.container.checkpoints.iter().filter(|&&xid| xid < apfs.container.checkpoint).count();
+        self.fact("checkpoint", &format!("{}; {} older found", apfs.container.checkpoint, older))
+    }
+}
+
+/// Snapshots that are named; `--json` has all.
+const SNAPSHOTS_SHOWN: usize = 8;
 
 /// `8 MiB (8388608 bytes)`.
 pub(crate) fn exact(bytes: u64) -> String {

@@ -8,7 +8,7 @@ use bandsaw::address::Address;
 use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt};
-use bandsaw::open::{self, Image, OpenOptions};
+use bandsaw::open::{self, Image, OpenOptions, Wanted};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
@@ -27,6 +27,9 @@ pub(crate) struct Opening {
     /// made. Several lie over each other in the order given
     #[arg(long = "shadow", value_name = "FILE", value_hint = ValueHint::FilePath)]
     shadows: Vec<PathBuf>,
+    /// Read an APFS container as of the checkpoint of transaction XID, of those that `bandsaw info` lists
+    #[arg(long, value_name = "XID")]
+    checkpoint: Option<u64>,
     #[command(flatten)]
     unlocking: Unlocking,
 }
@@ -46,6 +49,16 @@ impl Opening {
         open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
     }
 
+    /// Opens the volume that an address names.
+    pub(crate) fn volume(&self, image: &Image, address: &Address) -> Outcome<Arc<dyn FileSystem>> {
+        let wanted = Wanted { snapshot: address.snapshot.as_deref(), keys: Some(&self.unlocking) };
+        let opened = image.file_system_as(address.volume.as_ref(), wanted);
+        opened.map_err(|error| match error.kind() {
+            Kind::NotFound => Failure::from(error).hint(format!("`bandsaw info {}` shows what is in it", address.image)),
+            _ => advise(error, &address.image),
+        })
+    }
+
     /// How many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.unlocking.on_stdin()
@@ -61,7 +74,13 @@ impl Opening {
 
     /// For `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
-        OpenOptions { access, image_format: self.image_format, keys: Some(&self.unlocking), shadows: &self.shadows }
+        OpenOptions {
+            access,
+            image_format: self.image_format,
+            keys: Some(&self.unlocking),
+            shadows: &self.shadows,
+            checkpoint: self.checkpoint,
+        }
     }
 }
 
@@ -106,9 +125,7 @@ impl Place {
     /// Opens what an address names.
     pub(crate) fn open(address: &Address, opening: &Opening, output: &Output) -> Outcome<Self> {
         let image = opening.read(&address.image, output)?;
-        let fs = image
-            .file_system(address.volume.as_ref())
-            .advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))?;
+        let fs = opening.volume(&image, address)?;
         let path = normal(address.path.as_deref().unwrap_or_default());
         let found = fs.resolve(&path).map_err(|error| error.in_file(&address.image));
         let attributes = found.advise(Kind::NotFound, || {
@@ -134,9 +151,6 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     let address = Address::parse_on_host(text)?;
     if let Some(scheme) = address.scheme() {
         return Err(Error::unsupported("address", format!("{scheme}:// is not opened yet")).named(text).into());
-    }
-    if address.snapshot.is_some() {
-        return Err(Error::unsupported("address", "snapshots are not read yet").named(text).into());
     }
     Ok(address)
 }

@@ -190,7 +190,7 @@ fn diagnose_names_the_cause() {
         ("room.dmg", [vec![0x81; 5000], vec![0; 2 << 20]].concat(), "cut-short", "zeros"),
         ("half.img", disk[..20480].to_vec(), "cut-short", "past the end"),
         ("blank.dmg", vec![0; 1 << 20], "blank", "formats"),
-        ("apfs.img", [&[0; 32][..], b"NXSB", &[0; 70000][..]].concat(), "file-system-not-read", "APFS"),
+        ("apfs.img", [&[0; 32][..], b"NXSB", &[0; 70000][..]].concat(), "volume-damaged", "APFS"),
         ("iso.iso", [&[0; 0x8001][..], b"CD001", &[0; 70000][..]].concat(), "file-system-not-read", "mount"),
         (
             "map.img",

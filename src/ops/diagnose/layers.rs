@@ -2,8 +2,9 @@
 
 use crate::container::sparsebundle::Bundle;
 use crate::device::BlockDevice;
-use crate::open::{Layer, Volume};
-use crate::size;
+use crate::fs::apfs::{Locking, Summary};
+use crate::open::{Layer, Volume, VolumeFormat};
+use crate::{Result, size};
 
 /// Name and sentence of a layer; of volumes, of each.
 pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
@@ -58,9 +59,27 @@ fn bundle_facts(bundle: &Bundle) -> String {
 }
 
 fn describe_volume(volume: &Volume) -> (String, String) {
-    let what = match volume.open() {
-        Ok(opened) => format!("on {}, called {}, opens", volume.place(), opened.volume().name),
+    let opened = match volume.format {
+        VolumeFormat::Apfs => volume.container().map(|container| describe_container(volume, container.volumes())),
+        _ => volume.open().map(|opened| format!("on {}, called {}, opens", volume.place(), opened.volume().name)),
+    };
+    let what = match opened {
+        Ok(what) => what,
         Err(error) => format!("on {}, does not open: {}", volume.place(), error.message()),
     };
     (volume.format.to_string(), what)
+}
+
+/// What is in an APFS container.
+fn describe_container(volume: &Volume, volumes: Vec<Result<Summary>>) -> String {
+    let each = volumes.into_iter().map(|volume| match volume {
+        Ok(Summary { name, locking: Locking::Plain, .. }) => name,
+        Ok(Summary { name, .. }) => format!("{name} (encrypted)"),
+        Err(error) => format!("one that does not open: {}", error.message()),
+    });
+    let each: Vec<_> = each.collect();
+    match &each[..] {
+        [] => format!("on {}, opens and holds no volume", volume.place()),
+        names => format!("on {}, opens and holds {}", volume.place(), names.join(", ")),
+    }
 }

@@ -35,8 +35,8 @@ pub(super) fn cause(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     let volumes = volumes.unwrap_or_default();
     let mut first = None;
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-        match volume.open() {
-            Ok(_) => return Ok(None),
+        match volume.look() {
+            Ok(()) => return Ok(None),
             Err(error) => first = first.or(Some((volume, error))),
         }
     }
@@ -68,9 +68,6 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
         )
     };
     match volume.format {
-        VolumeFormat::Apfs => cause
-            .advise("APFS comes with a later version")
-            .advise("a Mac with macOS 10.13 or later opens it; on Linux 7-Zip (`7zz x`) and apfs-fuse read it"),
         VolumeFormat::Hfs => cause.advise(mount("hfs")).advise("macOS up to 10.14 and hfsutils read it, too"),
         VolumeFormat::Fat => cause.advise(mount("vfat")),
         VolumeFormat::ExFat => cause.advise(mount("exfat")),

@@ -1,0 +1,210 @@
+//! What is known of volumes and, of APFS, of the container they are in.
+
+use bandsaw::fs::VolumeInfo;
+use bandsaw::fs::apfs::{Container, Locking, Snapshot, Summary};
+use bandsaw::open::{Volume, VolumeFormat};
+use bandsaw::{Error, Kind};
+use serde::Serialize;
+
+use crate::text::rfc3339;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct VolumeFacts {
+    pub(crate) partition: Option<u32>,
+    pub(crate) format: &'static str,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    /// Whether files can be listed and read; of an encrypted volume, with its key.
+    pub(crate) readable: bool,
+    /// Why not.
+    pub(crate) problem: Option<String>,
+    #[serde(flatten)]
+    pub(crate) content: Option<ContentFacts>,
+    #[serde(flatten)]
+    pub(crate) apfs: Option<ApfsFacts>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ContentFacts {
+    pub(crate) name: String,
+    pub(crate) uuid: Option<String>,
+    pub(crate) used: u64,
+    pub(crate) free: u64,
+    pub(crate) block_size: u32,
+    pub(crate) files: u64,
+    pub(crate) folders: u64,
+    pub(crate) case_sensitive: bool,
+    pub(crate) journaled: bool,
+    pub(crate) clean: bool,
+    pub(crate) created: Option<String>,
+    pub(crate) modified: Option<String>,
+}
+
+/// What only volumes of APFS have.
+#[derive(Debug, Serialize)]
+pub(crate) struct ApfsFacts {
+    /// Its place in the container, from 1.
+    pub(crate) number: u32,
+    /// `System`, `Data`, ...
+    pub(crate) role: Option<&'static str>,
+    pub(crate) encrypted: bool,
+    /// Whether only its own Mac can unlock it.
+    pub(crate) hardware_key: bool,
+    pub(crate) sealed: bool,
+    pub(crate) quota: Option<u64>,
+    pub(crate) reserve: u64,
+    pub(crate) formatted_by: String,
+    pub(crate) snapshots: Vec<SnapshotFacts>,
+    pub(crate) container: ContainerFacts,
+}
+
+/// The container that a volume is in.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ContainerFacts {
+    pub(crate) uuid: String,
+    /// The transaction of the checkpoint that is read.
+    pub(crate) checkpoint: u64,
+    /// Those of all that were found, newest first.
+    pub(crate) checkpoints: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SnapshotFacts {
+    pub(crate) name: String,
+    pub(crate) xid: u64,
+    pub(crate) created: Option<String>,
+}
+
+/// What is known of a volume or of all in a container, what is wrong although they open, and the first error of one that should
+/// open.
+pub(super) struct Found {
+    pub(super) volumes: Vec<VolumeFacts>,
+    pub(super) warnings: Vec<String>,
+    pub(super) failed: Option<Error>,
+}
+
+impl VolumeFacts {
+    /// Of a volume, or of each in a container.
+    pub(super) fn all(volume: &Volume) -> Found {
+        if volume.format == VolumeFormat::Apfs {
+            return match volume.container() {
+                Ok(container) => in_container(volume, &container),
+                Err(error) => Found { volumes: vec![Self::unread(volume, &error)], warnings: Vec::new(), failed: Some(error) },
+            };
+        }
+        match volume.open() {
+            Ok(fs) => {
+                let facts = Self { content: Some(ContentFacts::new(fs.volume())), ..Self::of(volume) };
+                Found { volumes: vec![facts], warnings: Vec::new(), failed: None }
+            }
+            Err(error) => {
+                let volumes = vec![Self::unread(volume, &error)];
+                Found { volumes, warnings: Vec::new(), failed: Some(error).filter(|_| volume.format.is_supported()) }
+            }
+        }
+    }
+
+    fn of(volume: &Volume) -> Self {
+        Self {
+            partition: volume.partition,
+            format: volume.format.name(),
+            offset: volume.range.start,
+            size: volume.range.end - volume.range.start,
+            readable: true,
+            problem: None,
+            content: None,
+            apfs: None,
+        }
+    }
+
+    fn unread(volume: &Volume, error: &Error) -> Self {
+        let problem = match error.kind() {
+            Kind::Unsupported => error.message().to_owned(),
+            _ => error.to_string(),
+        };
+        Self { readable: false, problem: Some(problem), ..Self::of(volume) }
+    }
+}
+
+fn in_container(volume: &Volume, container: &Container) -> Found {
+    let warnings = container.problems().iter().map(Error::to_string).collect();
+    let mut found = Found { volumes: Vec::new(), warnings, failed: None };
+    let facts = ContainerFacts {
+        uuid: container.uuid().to_string(),
+        checkpoint: container.checkpoint(),
+        checkpoints: container.checkpoints().to_vec(),
+    };
+    for summary in container.volumes() {
+        match summary {
+            Ok(summary) => {
+                let readable = summary.locking != Locking::Hardware;
+                let content = Some(ContentFacts::of_summary(&summary, container));
+                let apfs = Some(ApfsFacts::new(summary, facts.clone()));
+                found.volumes.push(VolumeFacts { readable, content, apfs, ..VolumeFacts::of(volume) });
+            }
+            Err(error) => {
+                found.volumes.push(VolumeFacts::unread(volume, &error));
+                found.failed = found.failed.or(Some(error));
+            }
+        }
+    }
+    if found.volumes.is_empty() {
+        let problem = Some("a container without volumes".to_owned());
+        found.volumes.push(VolumeFacts { readable: false, problem, ..VolumeFacts::of(volume) });
+    }
+    found
+}
+
+impl ContentFacts {
+    fn new(volume: VolumeInfo) -> Self {
+        Self {
+            name: volume.name,
+            uuid: volume.uuid.map(|uuid| uuid.to_string()),
+            used: volume.total.saturating_sub(volume.free),
+            free: volume.free,
+            block_size: volume.block_size,
+            files: volume.files,
+            folders: volume.folders,
+            case_sensitive: volume.case_sensitive,
+            journaled: volume.journaled,
+            clean: volume.clean,
+            created: volume.created.map(rfc3339),
+            modified: volume.modified.map(rfc3339),
+        }
+    }
+
+    fn of_summary(volume: &Summary, container: &Container) -> Self {
+        Self {
+            name: volume.name.clone(),
+            uuid: Some(volume.uuid.to_string()),
+            used: volume.used,
+            free: container.free(),
+            block_size: container.block_size(),
+            files: volume.files,
+            folders: volume.folders,
+            case_sensitive: volume.case_sensitive,
+            journaled: false,
+            clean: true,
+            created: volume.created.map(rfc3339),
+            modified: volume.modified.map(rfc3339),
+        }
+    }
+}
+
+impl ApfsFacts {
+    fn new(volume: Summary, container: ContainerFacts) -> Self {
+        let snapshot = |Snapshot { name, xid, created }| SnapshotFacts { name, xid, created: created.map(rfc3339) };
+        Self {
+            number: volume.number,
+            role: volume.role,
+            encrypted: volume.locking != Locking::Plain,
+            hardware_key: volume.locking == Locking::Hardware,
+            sealed: volume.sealed,
+            quota: volume.quota,
+            reserve: volume.reserve,
+            formatted_by: volume.formatted_by,
+            snapshots: volume.snapshots.into_iter().map(snapshot).collect(),
+            container,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Volumes within an APFS container: which of them is meant, and what opens it.
+
+use std::sync::Arc;
+
+use super::unlock::{Keys, volume_key};
+use super::volume::Volume;
+use crate::fs::FileSystem;
+use crate::fs::apfs::{Container, Summary};
+use crate::{Error, Kind, Result};
+
+/// Which state of a volume is wanted, and whom to ask for its key.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// A snapshot instead of the volume as it is.
+    pub snapshot: Option<&'a str>,
+    /// Whom to ask for the key of an encrypted volume. `None`: it stays locked.
+    pub keys: Option<&'a dyn Keys>,
+}
+
+impl Volume {
+    /// The APFS container that it is. [`Kind::Invalid`] for anything else.
+    pub fn container(&self) -> Result<Arc<Container>> {
+        if self.format != super::VolumeFormat::Apfs {
+            return Err(Error::new(Kind::Invalid, "volume", "is no APFS container").named(self.place()));
+        }
+        Container::open(self.device().clone(), self.checkpoint).map(Arc::new)
+    }
+}
+
+/// Opens the volume of a number, from 1, of a container; without one, the first that is not only there to start a Mac.
+pub(super) fn open(container: &Arc<Container>, number: Option<u32>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
+    let number = match number {
+        Some(number) => number,
+        None => first(container)?,
+    };
+    let opened = container.open_volume(number, wanted.snapshot, &|locked| volume_key(locked, wanted.keys))?;
+    Ok(Arc::new(opened))
+}
+
+fn first(container: &Container) -> Result<u32> {
+    let mut failed = None;
+    let mut auxiliary = None;
+    for volume in container.volumes() {
+        match volume {
+            Ok(volume) if volume.is_auxiliary() => auxiliary = auxiliary.or(Some(volume.number)),
+            Ok(volume) => return Ok(volume.number),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    let none = || Error::new(Kind::NotFound, "apfs container", "holds no volume");
+    auxiliary.ok_or_else(|| failed.unwrap_or_else(none))
+}
+
+/// The number of the volume of this name.
+pub(super) fn named(container: &Container, name: &str) -> Result<Option<u32>> {
+    let mut failed = None;
+    for volume in container.volumes() {
+        match volume {
+            Ok(Summary { number, name: found, .. }) if found == name => return Ok(Some(number)),
+            Ok(_) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(None), Err)
+}
