@@ -6,14 +6,15 @@ use std::path::Path;
 use bandsaw::testing::fuzz::TARGETS;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for target in TARGETS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
+    let targets = TARGETS.iter().map(|target| (target.name, target.seeds));
+    for (name, seeds) in targets.chain([("nbd", bandsaw_nbd::testing::seeds as fn() -> _)]) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
         std::fs::create_dir_all(&folder)?;
-        let seeds = (target.seeds)();
+        let seeds = seeds();
         for (number, seed) in seeds.iter().enumerate() {
             std::fs::write(folder.join(format!("seed-{number:02}")), seed)?;
         }
-        println!("{}: {} seeds", target.name, seeds.len());
+        println!("{name}: {} seeds", seeds.len());
     }
     Ok(())
 }

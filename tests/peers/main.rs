@@ -12,6 +12,8 @@ mod gdisk;
 mod guest_listing;
 mod libfshfs;
 mod linux_kernel;
+mod nbd;
+mod nbd_guest;
 mod newc;
 mod noise;
 mod ours;
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
     gdisk::add(&mut suite);
     libfshfs::add(&mut suite);
     linux_kernel::add(&mut suite);
+    nbd::add(&mut suite);
+    nbd_guest::add(&mut suite);
     parted::add(&mut suite);
     python::add(&mut suite);
     qemu_img::add(&mut suite);

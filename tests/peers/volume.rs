@@ -102,7 +102,15 @@ pub(crate) fn create(source: Source, path: &Path, format: Format, case_sensitive
     create_of(None, source, path, format, case_sensitive, layout)
 }
 
-fn create_of(len: Option<u64>, source: Source, path: &Path, format: Format, case_sensitive: bool, layout: Layout) -> Range<u64> {
+/// The same of a disk of `len` bytes.
+pub(crate) fn create_of(
+    len: Option<u64>,
+    source: Source,
+    path: &Path,
+    format: Format,
+    case_sensitive: bool,
+    layout: Layout,
+) -> Range<u64> {
     let file_system = if case_sensitive { NewFormat::Hfsx } else { NewFormat::HfsPlus };
     let volume = NewVolume { layout, name: NAME.into(), format: file_system, block_size: None, source };
     let options = CreateOptions {

@@ -43,6 +43,8 @@ mod platform;
 mod read;
 mod server;
 mod socket;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tls;
 mod transmission;
 mod watch;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// What handing a request over costs, about: a request that takes longer is slow.
 const SLOW_MICROS: u32 = 60;
-/// A single hiccup of the host is not remembered as more than this.
-const MOST_MICROS: u32 = 1000;
+/// More is remembered as this: one hiccup of the host (the thread had to wait for a processor) is not yet slow, two are.
+const MOST_MICROS: u32 = 4 * SLOW_MICROS;
 /// Bytes that memory moves in a microsecond at least: not counted as waiting.
 const BYTES_PER_MICRO: u32 = 2048;
 
@@ -50,6 +50,8 @@ mod tests {
         let pace = Pace::default();
         pace.note(Duration::from_micros(100), 1 << 20);
         assert!(!pace.is_slow(), "a megabyte may take its time");
+        pace.note(Duration::from_secs(1), 4096);
+        assert!(!pace.is_slow(), "once is a hiccup");
         pace.note(Duration::from_secs(1), 4096);
         assert!(pace.is_slow());
         (0..20).for_each(|_| pace.note(Duration::from_micros(3), 4096));

@@ -6,6 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+/// Bytes of replies that the host may keep until the client takes them.
+const ON_THE_WAY: usize = 4 << 20;
+
 /// A connected socket.
 #[derive(Debug)]
 pub enum Socket {
@@ -51,8 +54,10 @@ impl Socket {
         }
     }
 
-    /// Replies leave at once; a host that vanished is noticed, in time.
+    /// Replies leave at once, and many fit on the way; a host that vanished is noticed, in time.
     pub(crate) fn prepare(&self) -> io::Result<()> {
+        // The host gives as much of it as it likes.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(self, ON_THE_WAY);
         match self {
             Self::Unix(socket) => socket.set_nonblocking(false),
             Self::Tcp(socket) => {

@@ -140,7 +140,13 @@ pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
 }
 
 /// An image made anew, blank.
-fn fresh(bench: &Bench, name: &str, format: Format, len: u64, encrypted: bool) -> Result<(PathBuf, Arc<dyn BlockDevice>)> {
+pub(super) fn fresh(
+    bench: &Bench,
+    name: &str,
+    format: Format,
+    len: u64,
+    encrypted: bool,
+) -> Result<(PathBuf, Arc<dyn BlockDevice>)> {
     let path = bench.dir.join(name);
     super::remove(&path);
     let secret = Secret::new(b"passphrase".to_vec());

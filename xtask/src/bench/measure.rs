@@ -32,6 +32,8 @@ pub(crate) enum Work {
     Bytes(u64),
     /// Handled so many files in the seconds it cost.
     Files(u64),
+    /// Answered so many requests in the seconds it cost.
+    Requests(u64),
     /// Ran once in the seconds it cost.
     Run,
     /// Took the megabytes it cost.
@@ -44,6 +46,7 @@ impl Work {
         match self {
             Self::Bytes(n) => format!("{:.2} GB/s", n as f64 / cost / 1e9),
             Self::Files(n) => format!("{:.0} files/s", n as f64 / cost),
+            Self::Requests(n) => format!("{:.0} kIOPS", n as f64 / cost / 1e3),
             Self::Run => format!("{:.2} ms", cost * 1e3),
             Self::Memory => format!("{cost:.1} MB"),
         }

@@ -5,6 +5,7 @@
 mod codecs;
 mod crypt;
 mod measure;
+mod nbd;
 mod report;
 mod scale;
 mod startup;
@@ -72,6 +73,8 @@ const GROUPS: &[Group] = &[
     (&[9], crypt::bundle),
     (&[10], crypt::other_formats),
     (&[12], crypt::unlock),
+    (&[13, 14], nbd::plain),
+    (&[15], nbd::encrypted),
     (&[17, 18, 19], codecs::pack_and_unpack),
     (&[20, 21], trees::build_and_extract),
     (&[23], scale::million_bands),
