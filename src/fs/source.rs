@@ -4,8 +4,11 @@
 //! `ops::import` makes one from a folder or a tar archive; `fs::hfsplus::build` lays it out.
 
 use std::fmt;
+use std::fs::File;
+use std::ops::Range;
 
 use super::{FileKind, Timestamp};
+use crate::platform::{self, Next};
 use crate::{Error, Kind, Result};
 
 /// A tree to build a volume from. Node 0 is the root folder; a node's parent has a smaller index than the node.
@@ -60,8 +63,24 @@ pub trait ContentReader: Send {
     /// [`Kind::Conflict`] that names the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// The host file that holds the stream and where it begins there, for copies by the kernel.
-    fn host_file(&self) -> Option<(&std::fs::File, u64)>;
+    /// The first run of bytes at or after `from` that may be other than zeros; `None` if there are none up to the end.
+    fn data_from(&self, from: u64) -> Result<Option<Range<u64>>>;
+}
+
+/// [`ContentReader::data_from`] of contents that are `len` bytes of a file of the host from `base` on. A host that cannot tell
+/// has data everywhere.
+pub(crate) fn data_in_file(file: &File, base: u64, len: u64, from: u64) -> Option<Range<u64>> {
+    let end = base.saturating_add(len);
+    let start = match platform::next_data(file, base.saturating_add(from)) {
+        Ok(Next::At(at)) => at,
+        Ok(Next::Nowhere) => end,
+        Ok(Next::Unknown) | Err(_) => return (from < len).then_some(from..len),
+    };
+    let until = match platform::next_hole(file, start) {
+        Ok(Next::At(at)) => at.min(end),
+        Ok(Next::Nowhere | Next::Unknown) | Err(_) => end,
+    };
+    (start < until).then(|| start - base..until - base)
 }
 
 /// Bytes of a known length: in hand, or to be read from [`Contents`].

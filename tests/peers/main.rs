@@ -3,6 +3,7 @@
 //! A file for each program. One that is not installed is skipped by name and counted, the last line of the run; with
 //! `BANDSAW_REQUIRE_PEERS=1`, which `scripts/test` sets after installing them all, it is a failure.
 
+mod apfs;
 mod apfs_readers;
 #[path = "../common/mod.rs"]
 mod common;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch folder");
     SCRATCH.set(home.path().into()).expect("set once");
     let mut suite = suite::Suite::new();
+    apfs::add(&mut suite);
     apfs_readers::add(&mut suite);
     encrypted::add(&mut suite);
     gdisk::add(&mut suite);

@@ -4,7 +4,9 @@
 //! [`Container::open_volume`] opens one of the volumes, or a snapshot, as a file system. Nodes of trees are read and verified as
 //! they are needed. Sections of `docs/formats/apfs.md` are cited as §n throughout.
 
+mod bitmap;
 mod btree;
+pub mod build;
 mod checkpoint;
 mod cipher;
 mod container;
@@ -12,6 +14,7 @@ mod der;
 #[cfg(feature = "testing")]
 mod exposed;
 mod file_system;
+mod geometry;
 mod keys;
 pub(crate) mod layout;
 mod names;

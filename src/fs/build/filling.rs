@@ -13,7 +13,6 @@ use super::output::{BUFFER, Output};
 use super::tree::path;
 use crate::device::BlockDevice;
 use crate::fs::source::{ContentReader, Stream, Tree};
-use crate::platform::{self, Next};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -164,7 +163,7 @@ impl<'a> Filling<'a> {
             match (content, &mut reader) {
                 (Content::InHand(bytes), _) => out.append(&bytes[from as usize..from as usize + length])?,
                 // The last bytes are always read: that is when a reader finds out whether the file has changed.
-                (_, Some(reader)) if here + (length as u64) < end && is_hole(&**reader, from, length) => {
+                (_, Some(reader)) if here + (length as u64) < end && is_hole(&**reader, from, length)? => {
                     out.seek(here + length as u64)?;
                 }
                 (_, Some(reader)) => out.append_with(length, |place| reader.read_at(from, place))?,
@@ -183,15 +182,10 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Whether a whole buffer's worth of a host file is a hole, which needs neither reading nor writing.
-fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> bool {
+/// Whether a whole buffer's worth of a content is a hole, which needs neither reading nor writing.
+fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> Result<bool> {
     if length < BUFFER {
-        return false;
+        return Ok(false);
     }
-    let Some((file, base)) = reader.host_file() else { return false };
-    match platform::next_data(file, base + from) {
-        Ok(Next::At(data)) => data >= base + from + length as u64,
-        Ok(Next::Nowhere) => true,
-        Ok(Next::Unknown) | Err(_) => false,
-    }
+    Ok(reader.data_from(from)?.is_none_or(|data| data.start >= from + length as u64))
 }

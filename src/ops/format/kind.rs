@@ -9,10 +9,11 @@ use std::str::FromStr;
 use uuid::Uuid;
 
 use super::LAYER;
-use crate::fs::hfsplus::build::{self as hfsplus, Plan};
+use crate::fs::apfs::build as apfs;
+use crate::fs::hfsplus::build as hfsplus;
 use crate::fs::source::Tree;
 use crate::fs::{Timestamp, VolumePlan};
-use crate::partition::APPLE_HFS;
+use crate::partition::{APPLE_APFS, APPLE_HFS};
 use crate::{Error, Kind, Result};
 
 /// A file system to make.
@@ -24,6 +25,10 @@ pub enum NewFormat {
     HfsPlus,
     /// HFSX whose names tell `A` from `a`.
     Hfsx,
+    /// APFS.
+    Apfs,
+    /// APFS whose names tell `A` from `a`.
+    ApfsCaseSensitive,
 }
 
 /// What a new volume is like, whatever its format.
@@ -43,13 +48,15 @@ pub struct VolumeOptions {
 
 impl NewFormat {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::HfsPlus, Self::Hfsx];
+    pub const ALL: [Self; 4] = [Self::HfsPlus, Self::Hfsx, Self::Apfs, Self::ApfsCaseSensitive];
 
     /// Its names, the one it goes by here first; the others are those of `hdiutil` and `diskutil`.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             Self::HfsPlus => &["HFS+", "HFSPlus"],
             Self::Hfsx => &["HFSX", "Case-sensitive HFS+", "HFS+X"],
+            Self::Apfs => &["APFS"],
+            Self::ApfsCaseSensitive => &["APFS-case-sensitive", "Case-sensitive APFS", "APFSX"],
         }
     }
 
@@ -61,15 +68,28 @@ impl NewFormat {
                 let (identifier, _) = id.as_u64_pair();
                 let case_sensitive = self == Self::Hfsx;
                 let options = hfsplus::Options { name, case_sensitive, block_size, created, latest, identifier };
-                Ok(Box::new(Plan::new(tree, options)?))
+                Ok(Box::new(hfsplus::Plan::new(tree, options)?))
             }
+            Self::Apfs | Self::ApfsCaseSensitive => self.plan_apfs(tree, options),
         }
+    }
+
+    fn plan_apfs(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
+        let VolumeOptions { name, block_size, created, latest, id } = options;
+        if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
+            let message = format!("a block of {size} bytes, but APFS is made with blocks of {}", apfs::BLOCK_BYTES);
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        let case_sensitive = self == Self::ApfsCaseSensitive;
+        let volume = apfs::NewVolume { name, case_sensitive, uuid: Uuid::new_v5(&id, b"volume 0") };
+        Ok(Box::new(apfs::Plan::new(tree, apfs::Options { volumes: vec![volume], created, latest, uuid: id })?))
     }
 
     /// What a GPT calls a partition that holds it.
     pub const fn partition_type(self) -> Uuid {
         match self {
             Self::HfsPlus | Self::Hfsx => APPLE_HFS,
+            Self::Apfs | Self::ApfsCaseSensitive => APPLE_APFS,
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use std::os::fd::OwnedFd;
 
 use super::folder::LAYER;
-use crate::fs::source::{ContentReader, Contents, Stream};
+use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::folders::{Family, Folders};
 use crate::platform::nodes::{self, Moment};
 use crate::{Error, Kind, Result};
@@ -112,7 +113,7 @@ impl ContentReader for HostReader<'_> {
         if offset + buf.len() as u64 == self.len { self.check_unchanged() } else { Ok(()) }
     }
 
-    fn host_file(&self) -> Option<(&File, u64)> {
-        Some((&self.file, 0))
+    fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {
+        Ok(data_in_file(&self.file, 0, self.len, from))
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::tar::LAYER;
-use crate::fs::source::{ContentReader, Contents, Stream};
+use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::tar::read::Piece;
 use crate::{Error, Kind, Result};
 
@@ -66,8 +67,8 @@ impl ContentReader for Plain<'_> {
         read(self.file, self.offset + offset, buf)
     }
 
-    fn host_file(&self) -> Option<(&File, u64)> {
-        Some((self.file, self.offset))
+    fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {
+        Ok(data_in_file(self.file, self.offset, self.len, from))
     }
 }
 
@@ -91,7 +92,9 @@ impl ContentReader for Sparse<'_> {
         Ok(())
     }
 
-    fn host_file(&self) -> Option<(&File, u64)> {
-        None
+    fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let first = self.pieces.partition_point(|piece| piece.at + piece.len <= from);
+        let piece = self.pieces[first..].iter().find(|piece| piece.len > 0);
+        Ok(piece.map(|piece| piece.at.max(from)..piece.at + piece.len))
     }
 }

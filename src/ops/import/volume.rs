@@ -1,10 +1,10 @@
 //! A part of a volume as a tree, to be put into another volume.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
 use crate::progress::Progress;
@@ -153,7 +153,13 @@ impl ContentReader for Reader {
         self.0.read_at(offset, buf)
     }
 
-    fn host_file(&self) -> Option<(&File, u64)> {
-        None
+    fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {
+        for extent in self.0.extents(from..self.0.info().len) {
+            let (range, kind) = extent?;
+            if kind == ExtentKind::Data {
+                return Ok(Some(range));
+            }
+        }
+        Ok(None)
     }
 }

@@ -39,6 +39,7 @@ Examples:
   bandsaw create Docs.sparsebundle --size 20g --volname Docs --from ~/Documents
   tar c -C build . | bandsaw create app.dmg --volname App --from -
   bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
+  bandsaw create Docs.sparsebundle --size 100g --fs apfs --from ~/Documents
   bandsaw create disk.img --size 100m                       a blank raw disk
   bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
   bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
@@ -52,7 +53,7 @@ pub(crate) struct Create {
     /// Size of the disk, as 8m, 8MiB, 8MB or 16384s; without it what the files need, and some room
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// File system: hfs+, hfsx (case-sensitive) or none; hfs+ with --from or --volname
+    /// File system: apfs, apfs-case-sensitive, hfs+, hfsx (case-sensitive) or none; hfs+ with --from or --volname
     #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
     /// Name of the volume; without it that of the folder or archive, or untitled

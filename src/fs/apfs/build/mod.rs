@@ -1,0 +1,286 @@
+//! New APFS containers, their first volume made from a tree of files in one pass.
+//!
+//! Everything is planned before the first byte is written: numbers and order of all files ([`objects`]), where their contents
+//! go ([`streams`]), how large the trees are ([`volume::measure`]), where everything lies ([`places`], in the sizes of
+//! [`geometry`](super::geometry)). Then contents are written where they belong by several threads, the trees bottom up from
+//! sorted records ([`files`], [`tree`]), the space manager ([`space`]), and when all that is durable the superblock in block 0.
+//! It is one transaction and one checkpoint. The used blocks are the container's first ones, but for a gap.
+
+mod container;
+mod files;
+mod objects;
+mod places;
+mod records;
+mod space;
+mod streams;
+mod tree;
+mod volume;
+
+use uuid::Uuid;
+
+use container::{ContainerOids, ContainerWriter};
+use files::Files;
+use objects::Objects;
+use places::{Nodes, Places};
+use records::Style;
+use space::Queues;
+use streams::{Blocks, Holes};
+use volume::{VolumeFacts, VolumeOids, VolumeWriter};
+
+use super::geometry::{Geometry, MIN_CONTAINER_LEN};
+use super::layout::{BlockSize, Oid, Paddr, VOLUME_NAME_LEN, Xid};
+use super::names::NameRules;
+use crate::device::BlockDevice;
+use crate::fs::build::tree::check;
+use crate::fs::build::{blank, filling};
+use crate::fs::source::Tree;
+use crate::fs::{Built, Timestamp, VolumePlan};
+use crate::progress::{Progress, Silent};
+use crate::{Error, Kind, Result};
+
+pub(super) const LAYER: &str = "apfs builder";
+/// The only transaction of a new container.
+const XID: Xid = Xid(1);
+
+/// What a new container is like.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its volumes. The first one gets the files, the others are empty.
+    pub volumes: Vec<NewVolume>,
+    /// When it is made.
+    pub created: Timestamp,
+    /// No date in it is later than this, for containers that are the same whenever they are made.
+    pub latest: Option<Timestamp>,
+    /// The container's identifier.
+    pub uuid: Uuid,
+}
+
+/// What a new volume is like.
+#[derive(Debug, Clone)]
+pub struct NewVolume {
+    /// Its name: 1 to 255 bytes.
+    pub name: String,
+    /// `A` and `a` are different names.
+    pub case_sensitive: bool,
+    /// Its identifier.
+    pub uuid: Uuid,
+}
+
+/// A container to be made.
+#[derive(Debug)]
+pub struct Plan {
+    options: Options,
+    volumes: Vec<PlannedVolume>,
+}
+
+/// A volume to be made.
+#[derive(Debug)]
+struct PlannedVolume {
+    tree: Tree,
+    objects: Objects,
+    holes: Holes,
+    rules: NameRules,
+    style: Style,
+    nodes: Nodes,
+    content_blocks: u64,
+}
+
+impl Plan {
+    /// Plans a container whose first volume holds `tree`. Refuses, naming the file, what the volume cannot hold.
+    pub fn new(tree: Tree, options: Options) -> Result<Self> {
+        if options.volumes.is_empty() {
+            return Err(Error::new(Kind::Invalid, LAYER, "a new container has at least one volume"));
+        }
+        let mut trees = vec![tree];
+        trees.resize_with(options.volumes.len(), || Tree::empty(options.created));
+        let style = Style { created: options.created, latest: options.latest, encrypted: false };
+        let volumes = options.volumes.iter().zip(trees).map(|(volume, tree)| PlannedVolume::new(tree, volume, style));
+        let volumes = volumes.collect::<Result<_>>()?;
+        Ok(Self { options, volumes })
+    }
+
+    /// Bytes of all contents, holes left out.
+    pub fn content_len(&self) -> u64 {
+        self.content_blocks().saturating_mul(BLOCK_SIZE.get().into())
+    }
+
+    fn content_blocks(&self) -> u64 {
+        self.volumes.first().map_or(0, |volume| volume.content_blocks)
+    }
+
+    /// What is needed and as much as `room` adds to that. Structures grow with the container, so this asks ever larger ones.
+    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
+        // A container has room for one volume more for each started 512 MiB.
+        let others = self.volumes.len() as u64 - 1;
+        let mut len = MIN_CONTAINER_LEN.max((others * (512 << 20) + 1).next_multiple_of(BLOCK_SIZE.get().into()));
+        if others == 0 {
+            len = MIN_CONTAINER_LEN;
+        }
+        loop {
+            let geometry = Geometry::new(len, BLOCK_SIZE)?;
+            let needed = Places::needed(&geometry, &self.nodes(), self.content_blocks());
+            let needed = needed.saturating_mul(BLOCK_SIZE.get().into());
+            if needed <= len {
+                break;
+            }
+            len = needed;
+        }
+        let wanted = (len + room(len)).next_multiple_of(BLOCK_SIZE.get().into());
+        let geometry = Geometry::new(wanted, BLOCK_SIZE)?;
+        let needed = Places::needed(&geometry, &self.nodes(), self.content_blocks()) * u64::from(BLOCK_SIZE.get());
+        Ok(wanted.max(needed))
+    }
+
+    fn nodes(&self) -> Vec<Nodes> {
+        self.volumes.iter().map(|volume| volume.nodes).collect()
+    }
+
+    /// Everything but block 0, which is returned: contents by all threads but one, all else by this one.
+    fn write_contents(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        places: &Places,
+        progress: &dyn Progress,
+    ) -> Result<Vec<u8>> {
+        progress.stage("write", self.content_len());
+        let first = &self.volumes[0];
+        let blocks = Blocks::allot(&first.tree, &first.holes, BLOCK_SIZE, Paddr(places.contents.start))?;
+        let mut superblock = Vec::new();
+        filling::fill(&first.tree, &blocks, device, progress, || {
+            superblock = self.write_metadata(device, geometry, places, &blocks)?;
+            Ok(())
+        })?;
+        Ok(superblock)
+    }
+
+    fn write_metadata(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        places: &Places,
+        first: &Blocks<'_>,
+    ) -> Result<Vec<u8>> {
+        let (volumes, container) = self.number();
+        for (index, (volume, oids)) in (0..).zip(self.volumes.iter().zip(&volumes)) {
+            let nothing = Blocks::allot(&volume.tree, &volume.holes, BLOCK_SIZE, Paddr(places.end))?;
+            let blocks = if index == 0 { first } else { &nothing };
+            let place = places.volumes[index as usize];
+            let writer = VolumeWriter { device, block_size: BLOCK_SIZE, index, place, oids: *oids, nodes: volume.nodes };
+            let options = &self.options.volumes[index as usize];
+            let facts = VolumeFacts {
+                name: &options.name,
+                case_sensitive: options.case_sensitive,
+                uuid: options.uuid.into_bytes(),
+                style: volume.style,
+                counts: volume.objects.counts,
+                next_id: volume.objects.next_id,
+                content_blocks: volume.content_blocks,
+            };
+            let files = volume.files(blocks);
+            writer.write(&facts, device, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
+        }
+        let volumes: Vec<Oid> = volumes.iter().map(|oids| oids.superblock).collect();
+        let uuid = self.options.uuid.into_bytes();
+        ContainerWriter { device, geometry, places, oids: container, uuid, volumes: &volumes }.write()
+    }
+
+    /// The numbers of all virtual and ephemeral objects: with one volume those that macOS gives.
+    fn number(&self) -> (Vec<VolumeOids>, ContainerOids) {
+        let mut next = Oid::FIRST_USER.0;
+        let mut take = |count: u64| {
+            let first = Oid(next);
+            next += count;
+            first
+        };
+        let (spaceman, reaper, first) = (take(1), take(1), take(1));
+        let (pool, root, main) = (take(1), take(1), take(1));
+        let mut volumes = vec![VolumeOids { superblock: first, root, nodes: Oid::NONE }];
+        volumes.extend((1..self.volumes.len()).map(|_| VolumeOids { superblock: take(1), root: take(1), nodes: Oid::NONE }));
+        for (oids, volume) in volumes.iter_mut().zip(&self.volumes) {
+            oids.nodes = take(volume.nodes.files - 1);
+        }
+        (volumes, ContainerOids { spaceman, reaper, queues: Queues { pool, main }, next: take(0) })
+    }
+}
+
+impl VolumePlan for Plan {
+    fn minimum_len(&self) -> Result<u64> {
+        self.len_with(|_| 0)
+    }
+
+    /// A sixteenth more, at least 4 MiB.
+    fn comfortable_len(&self) -> Result<u64> {
+        self.len_with(|least| (least / 16).max(4 << 20))
+    }
+
+    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<Built> {
+        let info = device.info();
+        info.check_writable(LAYER)?;
+        let geometry = Geometry::new(info.len, BLOCK_SIZE)?;
+        if self.volumes.len() as u64 > u64::from(geometry.max_volumes) {
+            let message = format!(
+                "a container of {} bytes has room for {} volumes, one for each started 512 MiB, and {} were asked for",
+                info.len,
+                geometry.max_volumes,
+                self.volumes.len()
+            );
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        let places = Places::new(&geometry, &self.nodes(), self.content_blocks())?;
+        blank(device, &[0])?;
+        let superblock = self.write_contents(device, &geometry, &places, progress)?;
+        progress.check()?;
+        device.flush()?;
+        device.write_at(0, &superblock)?;
+        device.flush()?;
+        let counts = self.volumes[0].objects.counts;
+        Ok(Built {
+            len: info.len,
+            block_size: BLOCK_SIZE.get(),
+            files: counts.files + counts.symlinks + counts.others,
+            folders: counts.folders,
+            free: (geometry.blocks - places.used_of(0..geometry.blocks)) * u64::from(BLOCK_SIZE.get()),
+        })
+    }
+}
+
+/// What new containers have: nobody has seen another one on a disk.
+const BLOCK_SIZE: BlockSize = BlockSize::DEFAULT;
+/// The bytes of a block of a new container.
+pub const BLOCK_BYTES: u32 = 4096;
+
+impl PlannedVolume {
+    fn new(mut tree: Tree, options: &NewVolume, style: Style) -> Result<Self> {
+        if options.name.is_empty() || options.name.len() >= VOLUME_NAME_LEN || options.name.contains(['/', '\0']) {
+            let message = format!("the name of a volume has 1 to {} bytes without slash and NUL", VOLUME_NAME_LEN - 1);
+            return Err(Error::new(Kind::Invalid, LAYER, message).named(options.name.clone()));
+        }
+        let rules = if options.case_sensitive { NameRules::CaseSensitive } else { NameRules::CaseInsensitive };
+        check(&tree, LAYER)?;
+        streams::prepare(&mut tree)?;
+        let objects = Objects::new(&tree, rules)?;
+        let holes = Holes::find(&tree, BLOCK_SIZE, &Silent)?;
+        let nodes = Nodes { omap: 0, files: 0, references: 0 };
+        let mut plan = Self { tree, objects, holes, rules, style, nodes, content_blocks: 0 };
+        plan.measure()?;
+        Ok(plan)
+    }
+
+    /// Counts blocks and nodes: records have the same lengths wherever things will lie.
+    fn measure(&mut self) -> Result<()> {
+        let blocks = Blocks::allot(&self.tree, &self.holes, BLOCK_SIZE, Paddr(0))?;
+        let files = self.files(&blocks);
+        let encrypted = self.style.encrypted;
+        let nodes = volume::measure(BLOCK_SIZE, encrypted, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
+        (self.nodes, self.content_blocks) = (nodes, blocks.count());
+        Ok(())
+    }
+
+    fn files<'a>(&'a self, blocks: &'a Blocks<'a>) -> Files<'a> {
+        Files { tree: &self.tree, objects: &self.objects, blocks, rules: self.rules, style: self.style }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Numbers, names and order of everything on a volume to be built: what does not depend on where it lies.
+
+use std::collections::BTreeMap;
+
+use super::LAYER;
+use super::streams;
+use crate::fs::FileKind;
+use crate::fs::apfs::layout::FileId;
+use crate::fs::apfs::names::NameRules;
+use crate::fs::build::tree::{by_parent, links, path, resolve};
+use crate::fs::source::{SourceKind, Tree};
+use crate::{Error, Kind, Result};
+
+/// The longest name that macOS takes, in bytes.
+const MAX_NAME: usize = 255;
+
+/// The objects of a tree: numbered in its order, sorted as the volume sorts them.
+#[derive(Debug)]
+pub(super) struct Objects {
+    /// By node. Of a further name of a file: that of the file.
+    ids: Vec<FileId>,
+    /// By node: of its name.
+    hashes: Vec<u32>,
+    /// The children of node 0, sorted, then those of node 1, ...
+    children: Vec<u32>,
+    /// By node: where in `children` its own begin.
+    first_child: Vec<u32>,
+    /// The other names of each file with hard links.
+    links: BTreeMap<u32, Vec<u32>>,
+    /// The numbers of the names themselves, by node, of files with several.
+    siblings: BTreeMap<u32, FileId>,
+    pub(super) next_id: FileId,
+    pub(super) counts: Counts,
+}
+
+/// What a volume counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) files: u64,
+    /// Without the root.
+    pub(super) folders: u64,
+    pub(super) symlinks: u64,
+    pub(super) others: u64,
+}
+
+impl Objects {
+    /// Numbers and sorts `tree`, which was checked and has its attributes in order. Refuses what a volume with these rules cannot hold.
+    pub(super) fn new(tree: &Tree, rules: NameRules) -> Result<Self> {
+        let links = links(tree, LAYER)?;
+        let (children, first_child) = by_parent(tree);
+        let mut objects = Self {
+            ids: Vec::with_capacity(tree.nodes.len()),
+            hashes: Vec::with_capacity(tree.nodes.len()),
+            children,
+            first_child,
+            links,
+            siblings: BTreeMap::new(),
+            next_id: FileId::FIRST_USER,
+            counts: Counts::default(),
+        };
+        objects.hash(tree, rules)?;
+        objects.number(tree);
+        objects.sort(tree, rules)?;
+        Ok(objects)
+    }
+
+    /// The number of the object itself: for every name of a file with several that of the file.
+    pub(super) fn id(&self, node: u32) -> FileId {
+        self.ids[node as usize]
+    }
+
+    /// The hash of a node's name.
+    pub(super) fn name_hash(&self, node: u32) -> u32 {
+        self.hashes[node as usize]
+    }
+
+    /// The children of a folder as the volume sorts them.
+    pub(super) fn children(&self, folder: u32) -> &[u32] {
+        let folder = folder as usize;
+        &self.children[self.first_child[folder] as usize..self.first_child[folder + 1] as usize]
+    }
+
+    /// All names of a file with several, in the order of their numbers; nothing for any other node.
+    pub(super) fn names(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let others = self.links.get(&node);
+        others.into_iter().flat_map(move |others| std::iter::once(node).chain(others.iter().copied()))
+    }
+
+    /// The number of a name of a file with several.
+    pub(super) fn sibling(&self, node: u32) -> Option<FileId> {
+        self.siblings.get(&node).copied()
+    }
+
+    /// The number of the stream of the attribute at this place among those of `node` that lie in streams. The root's own
+    /// number is not from the counter.
+    pub(super) fn stream(&self, node: u32, place: u64) -> FileId {
+        let before = if node == 0 { FileId::FIRST_USER.0 } else { self.id(node).0 + 1 };
+        FileId(before + place)
+    }
+
+    fn hash(&mut self, tree: &Tree, rules: NameRules) -> Result<()> {
+        self.hashes.push(0);
+        for (node, source) in (1..).zip(&tree.nodes[1..]) {
+            let name = &*source.name;
+            if name.is_empty() || name.len() > MAX_NAME || name.contains(['/', '\0']) {
+                let message = format!("a name has 1 to {MAX_NAME} bytes without slash and NUL, this one {} bytes", name.len());
+                return Err(Error::unsupported(LAYER, message).named(path(tree, node)));
+            }
+            self.hashes.push(rules.hash(name).unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// A node's number is followed by those of its attributes' streams and of its names, so that all records are made in the
+    /// order of their keys by one walk over the tree.
+    fn number(&mut self, tree: &Tree) {
+        let mut next = FileId::FIRST_USER.0;
+        for node in 0..tree.nodes.len() as u32 {
+            let (owner, source) = resolve(tree, node);
+            if owner != node && self.links.contains_key(&owner) {
+                self.ids.push(self.id(owner));
+                continue;
+            }
+            self.ids.push(if node == 0 { FileId::ROOT } else { FileId(next) });
+            if node > 0 {
+                next += 1;
+                self.count(&source.kind);
+            }
+            next += streams::in_streams(source).count() as u64;
+            let names: Vec<u32> = self.names(node).collect();
+            for name in names {
+                self.siblings.insert(name, FileId(next));
+                next += 1;
+            }
+        }
+        self.next_id = FileId(next);
+    }
+
+    fn count(&mut self, kind: &SourceKind) {
+        let counts = &mut self.counts;
+        *match kind {
+            SourceKind::File(_) => &mut counts.files,
+            SourceKind::Folder => &mut counts.folders,
+            SourceKind::Symlink(_) => &mut counts.symlinks,
+            SourceKind::HardLink(_) | SourceKind::Special(..) => &mut counts.others,
+        } += 1;
+    }
+
+    fn sort(&mut self, tree: &Tree, rules: NameRules) -> Result<()> {
+        for folder in 0..tree.nodes.len() {
+            let range = self.first_child[folder] as usize..self.first_child[folder + 1] as usize;
+            let hashes = &self.hashes;
+            let key = |node: u32| (hashes[node as usize], &*tree.nodes[node as usize].name);
+            let children = &mut self.children[range];
+            children.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
+            for alike in children.chunk_by(|&a, &b| key(a).0 == key(b).0) {
+                for (place, &a) in alike.iter().enumerate() {
+                    if let Some(&b) = alike[place + 1..].iter().find(|&&b| rules.same(key(a).1, key(b).1)) {
+                        return Err(collision(tree, a.min(b), a.max(b), rules));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn collision(tree: &Tree, a: u32, b: u32, rules: NameRules) -> Error {
+    let why = match rules {
+        NameRules::CaseInsensitive => {
+            "case and composition do not count there; a case-sensitive volume tells some such names apart"
+        }
+        NameRules::CaseSensitive | NameRules::Bytes => "composition does not count there",
+    };
+    let message = format!("has the same name on the volume as {} ({why})", path(tree, b));
+    Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
+}
+
+/// Whether a node of the tree is a device, which has a number.
+pub(super) fn is_device(kind: FileKind) -> bool {
+    matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
+}

@@ -1,0 +1,122 @@
+//! Where everything lies in a new container: one run of blocks from the first on, in larger ones with one gap.
+//!
+//! The order is macOS's: superblock, both areas of checkpoints, the ring and the pool of the space manager, object maps and
+//! trees, and then contents.
+
+use std::ops::Range;
+
+use super::LAYER;
+use crate::fs::apfs::geometry::Geometry;
+use crate::fs::apfs::layout::Paddr;
+use crate::{Error, Kind, Result};
+
+/// Nodes of a volume's trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Nodes {
+    pub(super) omap: u64,
+    pub(super) files: u64,
+    pub(super) references: u64,
+}
+
+impl Nodes {
+    /// Blocks of the volume's metadata beside its superblock: also the object map and the metadata of snapshots.
+    pub(super) fn blocks(&self) -> u64 {
+        self.omap + self.files + self.references + 2
+    }
+}
+
+/// Where a volume's structures begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct VolumePlace {
+    pub(super) superblock: Paddr,
+    pub(super) omap: Paddr,
+    pub(super) omap_tree: Paddr,
+    pub(super) files: Paddr,
+    pub(super) references: Paddr,
+    pub(super) snapshots: Paddr,
+}
+
+/// Where everything lies.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) desc: Paddr,
+    pub(super) data: Paddr,
+    pub(super) ring: Paddr,
+    pub(super) pool: Paddr,
+    pub(super) omap: Paddr,
+    pub(super) omap_tree: Paddr,
+    pub(super) volumes: Vec<VolumePlace>,
+    /// Contents of the first volume.
+    pub(super) contents: Range<u64>,
+    /// Free blocks between others.
+    pub(super) gap: Range<u64>,
+    /// All used blocks end here.
+    pub(super) end: u64,
+}
+
+/// The first block for physical objects of containers of [`LEAST_WITH_GAP`] blocks and more: the number of such an object is
+/// its block, the numbers below belong to nobody, and some readers insist. macOS itself does not mind.
+const FIRST_PHYSICAL: u64 = 1024;
+/// 128 MiB; smaller ones have no blocks to spare, and those readers refuse them anyway.
+const LEAST_WITH_GAP: u64 = 32768;
+
+/// The blocks that are left free behind the areas of checkpoints.
+fn gap(geometry: &Geometry) -> Range<u64> {
+    let areas = 1 + u64::from(geometry.desc_blocks) + u64::from(geometry.data_blocks);
+    areas..if geometry.blocks < LEAST_WITH_GAP { areas } else { areas.max(FIRST_PHYSICAL) }
+}
+
+impl Places {
+    /// Lays out volumes with so many nodes and contents of so many blocks.
+    pub(super) fn new(geometry: &Geometry, nodes: &[Nodes], content_blocks: u64) -> Result<Self> {
+        let mut next = 1;
+        let mut take = |count: u64| {
+            let start = next;
+            next += count;
+            Paddr(start)
+        };
+        let desc = take(geometry.desc_blocks.into());
+        let data = take(geometry.data_blocks.into());
+        let gap = gap(geometry);
+        take(gap.end - gap.start);
+        let (ring, pool) = (take(geometry.ring_blocks()), take(geometry.pool_blocks));
+        let (omap, omap_tree) = (take(1), take(1));
+        let volume = |nodes: &Nodes| VolumePlace {
+            superblock: take(1),
+            omap: take(1),
+            omap_tree: take(nodes.omap),
+            files: take(nodes.files),
+            references: take(nodes.references),
+            snapshots: take(1),
+        };
+        let volumes = nodes.iter().map(volume).collect();
+        // Counts of nodes and blocks of things that are in memory, and of contents that were counted before.
+        let end = next.saturating_add(content_blocks);
+        if end > geometry.blocks {
+            let size = u64::from(geometry.block_size.get());
+            let message = format!(
+                "the files and the container's structures need {} bytes, the container has {}",
+                end.saturating_mul(size),
+                geometry.blocks * size
+            );
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        Ok(Self { desc, data, ring, pool, omap, omap_tree, volumes, contents: next..end, gap, end })
+    }
+
+    /// The used blocks: two runs, in order and apart.
+    pub(super) fn used(&self) -> [Range<u64>; 2] {
+        [0..self.gap.start, self.gap.end..self.end]
+    }
+
+    /// How many of `blocks` are used.
+    pub(super) fn used_of(&self, blocks: Range<u64>) -> u64 {
+        self.used().iter().map(|run| run.end.min(blocks.end).saturating_sub(run.start.max(blocks.start))).sum()
+    }
+
+    /// The blocks that are needed, whatever the container has.
+    pub(super) fn needed(geometry: &Geometry, nodes: &[Nodes], content_blocks: u64) -> u64 {
+        let own = gap(geometry).end + geometry.ring_blocks() + geometry.pool_blocks + 2;
+        nodes.iter().map(|nodes| 1 + nodes.blocks()).sum::<u64>().saturating_add(own).saturating_add(content_blocks)
+    }
+}

@@ -1,0 +1,224 @@
+//! The space manager of a new container and what it points to: bitmaps, the blocks that describe chunks, free queues.
+
+use std::ops::Range;
+
+use zerocopy::FromZeros;
+use zerocopy::little_endian::{U16, U64};
+
+use super::XID;
+use super::places::Places;
+use super::tree::put;
+use crate::Result;
+use crate::fs::apfs::bitmap::set_bits;
+use crate::fs::apfs::geometry::Geometry;
+use crate::fs::apfs::layout::{
+    ChunkInfoRaw, ChunkRaw, FreeQueueRaw, NO_SLOT, ObjectRaw, Oid, Paddr, RING_VERSIONS, SPACEMAN_ARRAYS, SpacemanDeviceRaw,
+    SpacemanRaw, SpacemanVersionRaw, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, seal, space_device,
+    spaceman_flags, storage,
+};
+use crate::fs::build::output::Output;
+
+/// The space of a container whose used blocks are its first ones.
+#[derive(Debug)]
+pub(super) struct Space<'a> {
+    geometry: &'a Geometry,
+    places: &'a Places,
+    /// Blocks per chunk, chunks per CIB, CIBs per CAB.
+    per_chunk: u64,
+    per_cib: u64,
+    per_cab: u64,
+}
+
+/// The numbers of the trees of the free queues.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queues {
+    pub(super) pool: Oid,
+    pub(super) main: Oid,
+}
+
+impl<'a> Space<'a> {
+    pub(super) fn new(geometry: &'a Geometry, places: &'a Places) -> Self {
+        let size = geometry.block_size;
+        Self {
+            geometry,
+            places,
+            per_chunk: blocks_per_chunk(size).into(),
+            per_cib: chunks_per_cib(size).into(),
+            per_cab: cibs_per_cab(size).into(),
+        }
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.geometry.blocks - self.places.used_of(0..self.geometry.blocks)
+    }
+
+    /// Chunks of which something is used: these have bitmaps.
+    fn bitmaps(&self) -> u64 {
+        self.places.end.div_ceil(self.per_chunk)
+    }
+
+    /// In the pool bitmaps come first, then the CIBs and the CABs.
+    fn cib(&self, index: u64) -> Paddr {
+        Paddr(self.places.pool.0 + self.bitmaps() + index)
+    }
+
+    fn cab(&self, index: u64) -> Paddr {
+        Paddr(self.cib(self.geometry.cibs).0 + index)
+    }
+
+    /// Blocks of the pool that are used.
+    fn pool_used(&self) -> u64 {
+        self.bitmaps() + self.geometry.cibs + self.geometry.cabs
+    }
+
+    /// Writes ring and pool, with `out` anywhere.
+    pub(super) fn write_pool(&self, out: &mut Output<'_>) -> Result<()> {
+        let size = u64::from(self.geometry.block_size.get());
+        out.seek(self.places.ring.0 * size)?;
+        self.append_bits(out, std::slice::from_ref(&(0..self.pool_used())))?;
+        out.seek(self.places.pool.0 * size)?;
+        self.append_bits(out, &self.places.used())?;
+        for index in 0..self.geometry.cibs {
+            out.append(&self.chunk_info(index))?;
+        }
+        for index in 0..self.geometry.cabs {
+            out.append(&self.chunk_info_addresses(index))?;
+        }
+        out.flush()
+    }
+
+    /// Appends whole blocks of a bitmap with the bits of these runs set, up to the last one.
+    fn append_bits(&self, out: &mut Output<'_>, runs: &[Range<u64>]) -> Result<()> {
+        let end = runs.iter().map(|run| run.end).max().unwrap_or(0);
+        for start in (0..end).step_by(self.per_chunk as usize) {
+            let mut block = vec![0; self.geometry.block_size.bytes()];
+            for run in runs {
+                let inside = |block: u64| (block.clamp(start, start + self.per_chunk) - start) as usize;
+                set_bits(&mut block, inside(run.start)..inside(run.end));
+            }
+            out.append(&block)?;
+        }
+        Ok(())
+    }
+
+    fn chunk_info(&self, index: u64) -> Vec<u8> {
+        let chunks = index * self.per_cib..((index + 1) * self.per_cib).min(self.geometry.chunks);
+        let mut block = self.info_block(object_type::CHUNK_INFO, self.cib(index), index, &chunks);
+        let mut at = size_of::<ChunkInfoRaw>();
+        for chunk in chunks {
+            let first = chunk * self.per_chunk;
+            let blocks = (self.geometry.blocks - first).min(self.per_chunk);
+            let used = self.places.used_of(first..first + blocks);
+            let bitmap = if used > 0 { self.places.pool.0 + chunk } else { 0 };
+            let raw = ChunkRaw {
+                xid: XID.into(),
+                first: first.into(),
+                // A chunk has 2^15 blocks of 4096 bytes, and larger blocks give 2^19.
+                blocks: (blocks as u32).into(),
+                free: ((blocks - used) as u32).into(),
+                bitmap: bitmap.into(),
+            };
+            at += put(&mut block, at, &raw);
+        }
+        seal(&mut block);
+        block
+    }
+
+    fn chunk_info_addresses(&self, index: u64) -> Vec<u8> {
+        let cibs = index * self.per_cab..((index + 1) * self.per_cab).min(self.geometry.cibs);
+        let mut block = self.info_block(object_type::CHUNK_INFO_ADDRESSES, self.cab(index), index, &cibs);
+        let mut at = size_of::<ChunkInfoRaw>();
+        for cib in cibs {
+            at += put(&mut block, at, &U64::from(self.cib(cib)));
+        }
+        seal(&mut block);
+        block
+    }
+
+    fn info_block(&self, kind: u32, place: Paddr, index: u64, inside: &Range<u64>) -> Vec<u8> {
+        let object = ObjectRaw::new(Oid(place.0), XID, kind | storage::PHYSICAL, 0);
+        // The numbers of CIBs of the largest container fit.
+        let head = ChunkInfoRaw { object, index: (index as u32).into(), count: ((inside.end - inside.start) as u32).into() };
+        let mut block = vec![0; self.geometry.block_size.bytes()];
+        put(&mut block, 0, &head);
+        block
+    }
+
+    /// The space manager itself, whole blocks.
+    pub(super) fn manager(&self, oid: Oid, queues: Queues) -> Vec<u8> {
+        let geometry = self.geometry;
+        let arrays = geometry.spaceman_arrays();
+        let size = geometry.block_size;
+        let queue = |tree_oid: Oid, limit: u16| FreeQueueRaw {
+            tree_oid: tree_oid.into(),
+            node_limit: limit.into(),
+            ..FreeQueueRaw::default()
+        };
+        let mut queue_of = [FreeQueueRaw::default(); 3];
+        queue_of[space_device::QUEUE_POOL] = queue(queues.pool, geometry.pool_queue_limit);
+        queue_of[space_device::QUEUE_MAIN] = queue(queues.main, geometry.main_queue_limit);
+        let mut devices = [SpacemanDeviceRaw::default(); 2];
+        // All counts and offsets were bounded with the container's length.
+        devices[space_device::MAIN] = SpacemanDeviceRaw {
+            blocks: geometry.blocks.into(),
+            chunks: geometry.chunks.into(),
+            cibs: (geometry.cibs as u32).into(),
+            cabs: (geometry.cabs as u32).into(),
+            free: self.free().into(),
+            addresses: (arrays.main as u32).into(),
+            ..SpacemanDeviceRaw::default()
+        };
+        devices[space_device::TIER_2].addresses = (arrays.tier_2 as u32).into();
+        let slots = geometry.ring_blocks();
+        let head = SpacemanRaw {
+            object: ObjectRaw::new(oid, XID, object_type::SPACE_MANAGER | storage::EPHEMERAL, 0),
+            block_size: size.get().into(),
+            blocks_per_chunk: blocks_per_chunk(size).into(),
+            chunks_per_cib: chunks_per_cib(size).into(),
+            cibs_per_cab: cibs_per_cab(size).into(),
+            devices,
+            flags: spaceman_flags::VERSIONED.into(),
+            ring_multiplier: RING_VERSIONS.into(),
+            pool_blocks: geometry.pool_blocks.into(),
+            pool_bitmap_blocks: (geometry.pool_bitmap_blocks as u32).into(),
+            ring_blocks: (slots as u32).into(),
+            ring_base: self.places.ring.into(),
+            pool_base: self.places.pool.into(),
+            reserved_blocks: 0.into(),
+            reserved_allocated: 0.into(),
+            queues: queue_of,
+            ring_free_head: (geometry.pool_bitmap_blocks as u16).into(),
+            ring_free_tail: ((slots - 1) as u16).into(),
+            pool_xids: (arrays.pool_xids as u32).into(),
+            pool_slots: (arrays.pool_slots as u32).into(),
+            ring_free_next: (arrays.ring_free_next as u32).into(),
+        };
+        let mut object = vec![0; geometry.spaceman_blocks() as usize * size.bytes()];
+        let at = put(&mut object, 0, &head);
+        let version =
+            SpacemanVersionRaw { version: 1.into(), struct_size: SPACEMAN_ARRAYS.into(), ..SpacemanVersionRaw::new_zeroed() };
+        put(&mut object, at, &version);
+        self.put_arrays(&mut object, slots);
+        seal(&mut object);
+        object
+    }
+
+    fn put_arrays(&self, object: &mut [u8], slots: u64) {
+        let (geometry, arrays) = (self.geometry, self.geometry.spaceman_arrays());
+        let used = geometry.pool_bitmap_blocks;
+        for bitmap in 0..used {
+            put(object, (arrays.pool_xids + 8 * bitmap) as usize, &U64::from(XID));
+            put(object, (arrays.pool_slots + 2 * bitmap) as usize, &U16::new(bitmap as u16));
+        }
+        for slot in 0..slots {
+            let free = slot >= used && slot + 1 < slots;
+            let next = if free { (slot + 1) as u16 } else { NO_SLOT };
+            put(object, (arrays.ring_free_next + 2 * slot) as usize, &U16::new(next));
+        }
+        let listed = if geometry.cabs > 0 { geometry.cabs } else { geometry.cibs };
+        for index in 0..listed {
+            let place = if geometry.cabs > 0 { self.cab(index) } else { self.cib(index) };
+            put(object, (arrays.main + 8 * index) as usize, &U64::from(place));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Which bytes of a tree lie in blocks of their own, and in which: contents and attributes that are too large for the tree of
+//! files, node after node. Only holes of sparse files interrupt a stream.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::LAYER;
+use super::tree::TreeKind;
+use crate::fs::apfs::layout::{BlockSize, MAX_EMBEDDED_XATTR, Paddr, xattr_name};
+use crate::fs::build::filling::{Content, Piece, Places};
+use crate::fs::build::tree::{body, path};
+use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// The longest name of an attribute that macOS takes, in bytes.
+const MAX_ATTRIBUTE_NAME: usize = 127;
+/// The longest symbolic link that macOS follows.
+const MAX_TARGET: usize = 1023;
+/// Smaller files are stored without holes: asking the host costs more than it saves.
+const LEAST_SPARSE: u64 = 64 << 10;
+
+/// Whose bytes they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Data,
+    /// The attribute of this place among those in streams.
+    Attribute(u64),
+}
+
+/// Whether an attribute lies in a stream. Resource forks always do.
+pub(super) fn in_stream(name: &str, value: &Stream) -> bool {
+    // The head of the key, the name's length and its NUL; the head of the value.
+    let record = 8 + 2 + name.len() + 1 + 4;
+    let room = TreeKind::longest_record(BlockSize::DEFAULT).saturating_sub(record).min(MAX_EMBEDDED_XATTR);
+    name == xattr_name::RESOURCE_FORK || value.len() > room as u64
+}
+
+/// The attributes of a body that lie in streams, in their order.
+pub(super) fn in_streams(source: &SourceNode) -> impl Iterator<Item = &Stream> {
+    source.xattrs.iter().filter(|(name, value)| in_stream(name, value)).map(|(_, value)| value)
+}
+
+/// What of a body lies in blocks, in the order in which it lies.
+fn contents(source: &SourceNode) -> impl Iterator<Item = (Part, Content<'_>)> {
+    let data = match &source.kind {
+        SourceKind::File(stream) if !stream.is_empty() => Some((Part::Data, Content::of(stream))),
+        _ => None,
+    };
+    let attributes = (0..).map(Part::Attribute).zip(in_streams(source).map(Content::of));
+    data.into_iter().chain(attributes)
+}
+
+/// The blocks of sparse files that hold something: numbers within the file, in order and apart, by node.
+#[derive(Debug, Default)]
+pub(super) struct Holes(BTreeMap<u32, Vec<Range<u64>>>);
+
+impl Holes {
+    /// Asks where the large files of `tree` have holes.
+    pub(super) fn find(tree: &Tree, block_size: BlockSize, progress: &dyn Progress) -> Result<Self> {
+        let mut sparse = BTreeMap::new();
+        for (node, source) in (0..).zip(&tree.nodes) {
+            let SourceKind::File(stream @ Stream::Extern { len, .. }) = &source.kind else { continue };
+            if *len < LEAST_SPARSE {
+                continue;
+            }
+            progress.check()?;
+            let runs = data_runs(tree, stream, *len, block_size);
+            let runs = runs.map_err(|error| if error.file().is_none() { error.in_file(path(tree, node)) } else { error })?;
+            if runs.iter().map(|run| run.end - run.start).sum::<u64>() < block_size.blocks_for(*len) {
+                sparse.insert(node, runs);
+            }
+        }
+        Ok(Self(sparse))
+    }
+}
+
+fn data_runs(tree: &Tree, stream: &Stream, len: u64, block_size: BlockSize) -> Result<Vec<Range<u64>>> {
+    let reader = tree.contents.open(stream)?;
+    let (size, blocks) = (u64::from(block_size.get()), block_size.blocks_for(len));
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    let mut add = |run: Range<u64>| match runs.last_mut() {
+        Some(last) if last.end >= run.start => last.end = last.end.max(run.end),
+        _ => runs.push(run),
+    };
+    let mut at = 0;
+    while at < len
+        && let Some(data) = reader.data_from(at)?
+    {
+        add(data.start / size..data.end.min(len).div_ceil(size));
+        at = data.end.max(at + 1);
+    }
+    // The last block is always there: only who reads a file's last byte learns whether the file has changed.
+    add(blocks - 1..blocks);
+    Ok(runs)
+}
+
+/// A run of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Its first block within the stream.
+    pub(super) from: u64,
+    pub(super) count: u64,
+    /// `None`: a hole.
+    pub(super) place: Option<Paddr>,
+}
+
+/// Where each node's blocks begin.
+#[derive(Debug)]
+pub(super) struct Blocks<'a> {
+    tree: &'a Tree,
+    holes: &'a Holes,
+    block_size: BlockSize,
+    /// By node, and at last the block behind all.
+    first: Vec<u64>,
+}
+
+impl<'a> Blocks<'a> {
+    /// Gives every body its blocks, from `start` on.
+    pub(super) fn allot(tree: &'a Tree, holes: &'a Holes, block_size: BlockSize, start: Paddr) -> Result<Self> {
+        let mut blocks = Self { tree, holes, block_size, first: Vec::with_capacity(tree.nodes.len() + 1) };
+        let mut next = start.0;
+        for node in 0..tree.nodes.len() as u32 {
+            blocks.first.push(next);
+            for (part, content) in body(tree, node).into_iter().flat_map(contents) {
+                next = next.saturating_add(blocks.stored(node, part, content.len()));
+            }
+        }
+        blocks.first.push(next);
+        if next > u64::MAX >> 20 {
+            return Err(Error::new(Kind::Limit, LAYER, "the files need more blocks than a container can have"));
+        }
+        Ok(blocks)
+    }
+
+    pub(super) fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// The blocks that all bodies take.
+    pub(super) fn count(&self) -> u64 {
+        self.first.last().zip(self.first.first()).map_or(0, |(end, start)| end - start)
+    }
+
+    /// Calls `each` with the blocks of every part of the body of `node`.
+    pub(super) fn parts(&self, node: u32, each: &mut dyn FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+        let mut start = self.first[node as usize];
+        for (part, content) in body(self.tree, node).into_iter().flat_map(contents) {
+            let end = start + self.stored(node, part, content.len());
+            each(start..end)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// The blocks that a part of a body takes, holes not counted.
+    fn stored(&self, node: u32, part: Part, len: u64) -> u64 {
+        match self.holes.0.get(&node) {
+            Some(runs) if part == Part::Data => runs.iter().map(|run| run.end - run.start).sum(),
+            _ => self.block_size.blocks_for(len),
+        }
+    }
+
+    /// The blocks of a part that are holes.
+    pub(super) fn holes(&self, node: u32, part: Part, len: u64) -> u64 {
+        self.block_size.blocks_for(len) - self.stored(node, part, len)
+    }
+
+    /// Calls `each` with the runs of one part of the body of `node`, holes included.
+    pub(super) fn runs(&self, node: u32, part: Part, each: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        let mut start = self.first[node as usize];
+        for (this, content) in body(self.tree, node).into_iter().flat_map(contents) {
+            if this == part {
+                return self.runs_at(node, part, content.len(), start, each);
+            }
+            start += self.stored(node, this, content.len());
+        }
+        Ok(())
+    }
+
+    fn runs_at(&self, node: u32, part: Part, len: u64, start: u64, each: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        let whole = 0..self.block_size.blocks_for(len);
+        let stored = match self.holes.0.get(&node) {
+            Some(runs) if part == Part::Data => runs.as_slice(),
+            _ => std::slice::from_ref(&whole),
+        };
+        let (mut from, mut place) = (0, start);
+        for run in stored {
+            if run.start > from {
+                each(Run { from, count: run.start - from, place: None })?;
+            }
+            each(Run { from: run.start, count: run.end - run.start, place: Some(Paddr(place)) })?;
+            place += run.end - run.start;
+            from = run.end;
+        }
+        Ok(())
+    }
+
+    /// Where a block begins. `allot` made sure that it fits.
+    fn offset(&self, block: u64) -> u64 {
+        block * u64::from(self.block_size.get())
+    }
+}
+
+impl Places for Blocks<'_> {
+    fn range(&self) -> Range<u64> {
+        let offset = |block: Option<&u64>| self.offset(block.copied().unwrap_or(0));
+        offset(self.first.first())..offset(self.first.last())
+    }
+
+    fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+        let block = stretch.start / u64::from(self.block_size.get());
+        // Nodes without blocks begin where the next one does: the last one that begins there has them.
+        let first = self.first.partition_point(|&first| first <= block).saturating_sub(1);
+        for node in first as u32..self.tree.nodes.len() as u32 {
+            let mut start = self.first[node as usize];
+            if self.offset(start) >= stretch.end {
+                break;
+            }
+            for (part, content) in body(self.tree, node).into_iter().flat_map(contents) {
+                self.runs_at(node, part, content.len(), start, &mut |run| {
+                    let Some(place) = run.place else { return Ok(()) };
+                    let place = self.offset(place.0)..self.offset(place.0 + run.count);
+                    match place.start < stretch.end && place.end > stretch.start {
+                        true => each(Piece { node, content, from: self.offset(run.from), place }),
+                        false => Ok(()),
+                    }
+                })?;
+                start += self.stored(node, part, content.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what a record cannot express; puts attributes in the order of the tree and leaves out what says nothing.
+pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
+    for node in 0..tree.nodes.len() {
+        let named = |error: Error, tree: &Tree| error.named(path(tree, node as u32));
+        if let SourceKind::Symlink(target) = &tree.nodes[node].kind
+            && (target.is_empty() || target.len() > MAX_TARGET)
+        {
+            let message = format!("the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}", target.len());
+            return Err(named(Error::new(Kind::Limit, LAYER, message), tree));
+        }
+        // What a hard link says of attributes is not looked at: they are those of the node it leads to.
+        if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
+            prepare_attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
+        }
+    }
+    Ok(())
+}
+
+fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
+    source.xattrs.retain(|(name, value)| &**name != xattr_name::RESOURCE_FORK || !value.is_empty());
+    for (name, value) in &source.xattrs {
+        if name.is_empty() || name.len() > MAX_ATTRIBUTE_NAME || name.contains('\0') {
+            let message = format!("the name of an attribute has 1 to {MAX_ATTRIBUTE_NAME} bytes, {name:?} has {}", name.len());
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        if &**name == xattr_name::SYMLINK {
+            return Err(Error::unsupported(LAYER, format!("the volume needs the attribute {name} for itself")));
+        }
+        if &**name == xattr_name::FINDER_INFO && !matches!(value, Stream::Bytes(bytes) if bytes.len() == 32) {
+            let message = format!("its {name} has {} bytes, 32 bytes in hand expected", value.len());
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        if &**name == xattr_name::RESOURCE_FORK && !matches!(source.kind, SourceKind::File(_)) {
+            return Err(Error::unsupported(LAYER, "only a file can have a resource fork"));
+        }
+        if value.len() > u64::from(u32::MAX >> 1) && &**name != xattr_name::RESOURCE_FORK {
+            return Err(Error::new(Kind::Limit, LAYER, format!("its attribute {name} is larger than 2 GiB")));
+        }
+    }
+    source.xattrs.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
+    match source.xattrs.windows(2).find(|two| two[0].0 == two[1].0) {
+        Some(same) => Err(Error::new(Kind::Conflict, LAYER, format!("its attribute {} exists twice", same[0].0))),
+        None => Ok(()),
+    }
+}

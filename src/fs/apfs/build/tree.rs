@@ -1,0 +1,403 @@
+//! B-trees from sorted records, bottom up: leaves are filled one after another, then the level above them, to the root.
+//!
+//! The nodes of a tree lie side by side: leaves, index levels, and the root last. What [`Shape`] counts before the container
+//! is laid out, [`Writer`] writes; both are fed the same records. Every node leaves the room that the root's information at
+//! the end takes, so that a node that stays alone at its level is the root.
+
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::Result;
+use crate::fs::apfs::layout::{
+    BlockSize, EntryRaw, FixedEntryRaw, NODE_HEADER, NodeRaw, ObjectRaw, Oid, Paddr, SpanRaw, TREE_INFO, TreeInfoRaw, Xid,
+    node_flags, object_type, seal, storage, tree_flags,
+};
+use crate::fs::build::output::Output;
+
+/// Bytes of a child's number in an index node.
+const CHILD_LEN: usize = 8;
+/// The table of a node with records of any length grows by so many entries.
+const TABLE_STEP: usize = 8;
+
+/// What kind of tree it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TreeKind {
+    pub(super) block_size: BlockSize,
+    /// Of `object_type`.
+    pub(super) subtype: u32,
+    /// How nodes are found, and whether they are encrypted: of `storage`.
+    pub(super) storage: u32,
+    /// Of `tree_flags`.
+    pub(super) flags: u32,
+    /// The length of all keys and of all values of leaves, where they are fixed.
+    pub(super) fixed: Option<(usize, usize)>,
+}
+
+impl TreeKind {
+    /// An object map's tree.
+    pub(super) fn omap(block_size: BlockSize) -> Self {
+        let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT;
+        Self { block_size, subtype: object_type::OMAP, storage: storage::PHYSICAL, flags, fixed: Some((16, 16)) }
+    }
+
+    /// A free queue.
+    pub(super) fn free_queue(block_size: BlockSize) -> Self {
+        let flags = tree_flags::EPHEMERAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::ALLOW_GHOSTS;
+        Self { block_size, subtype: object_type::FREE_QUEUE, storage: storage::EPHEMERAL, flags, fixed: Some((16, 8)) }
+    }
+
+    /// A tree of physical nodes with records of any length: extent references, metadata of snapshots.
+    pub(super) fn physical(block_size: BlockSize, subtype: u32) -> Self {
+        let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
+        Self { block_size, subtype, storage: storage::PHYSICAL, flags, fixed: None }
+    }
+
+    /// A volume's tree of files, its nodes encrypted or not.
+    pub(super) fn files(block_size: BlockSize, encrypted: bool) -> Self {
+        let storage = storage::VIRTUAL | if encrypted { storage::ENCRYPTED } else { 0 };
+        let flags = tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
+        Self { block_size, subtype: object_type::FS_TREE, storage, flags, fixed: None }
+    }
+
+    /// Bytes of the table of a node with `count` records.
+    fn table_len(&self, count: usize, leaf: bool) -> usize {
+        match self.fixed {
+            None => count.max(1).next_multiple_of(TABLE_STEP) * size_of::<EntryRaw>(),
+            // A table of a fixed tree has its size from the beginning; that roots end with their information is not minded,
+            // nor that the values of free queues may be absent.
+            Some((key, value)) => {
+                let value = if leaf { value } else { CHILD_LEN };
+                let entry = size_of::<FixedEntryRaw>();
+                (self.block_size.bytes() - NODE_HEADER) / (key + value + entry) * entry
+            }
+        }
+    }
+
+    /// Whether `count` records with so many bytes of keys and values fit into a node.
+    fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
+        NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO <= self.block_size.bytes()
+    }
+
+    /// The most bytes of key and value that a record of any length may have.
+    pub(super) fn longest_record(block_size: BlockSize) -> usize {
+        block_size.bytes() - NODE_HEADER - TREE_INFO - TABLE_STEP * size_of::<EntryRaw>()
+    }
+}
+
+/// What a tree of certain records looks like.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    kind: TreeKind,
+    leaf: bool,
+    /// Nodes of all closed levels.
+    nodes: u64,
+    /// Lengths of the first keys of the nodes of the level that is being filled.
+    first_keys: Vec<u16>,
+    count: usize,
+    bytes: usize,
+}
+
+impl Shape {
+    /// No records yet.
+    pub(super) fn new(kind: TreeKind) -> Self {
+        Self { kind, leaf: true, nodes: 0, first_keys: Vec::new(), count: 0, bytes: 0 }
+    }
+
+    /// One more record, after all before.
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.place(key.len(), value.len());
+    }
+
+    fn place(&mut self, key: usize, value: usize) {
+        let taken = key + value;
+        if self.count == 0 || !self.kind.fits(self.count + 1, self.bytes + taken, self.leaf) {
+            self.first_keys.push(key as u16); // a key is shorter than a node
+            (self.count, self.bytes) = (0, 0);
+        }
+        self.count += 1;
+        self.bytes += taken;
+    }
+
+    /// The nodes that the records added so far need, at least a root.
+    pub(super) fn nodes(mut self) -> u64 {
+        while self.first_keys.len() > 1 {
+            let keys = std::mem::take(&mut self.first_keys);
+            self.nodes += keys.len() as u64;
+            self.leaf = false;
+            self.count = 0;
+            keys.into_iter().for_each(|key| self.place(key.into(), CHILD_LEN));
+        }
+        self.nodes + 1
+    }
+}
+
+/// Where a tree lies and what its nodes are called.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TreePlace {
+    /// Its first block; of an ephemeral tree, whose nodes lie elsewhere, without a meaning.
+    pub(super) base: Paddr,
+    /// The root's number, and the first of all other nodes, of a tree whose nodes are not physical.
+    pub(super) oids: Option<(Oid, Oid)>,
+    pub(super) xid: Xid,
+}
+
+/// Writes a tree, record after record in the order of their keys.
+#[derive(Debug)]
+pub(super) struct Writer<'a> {
+    kind: TreeKind,
+    place: TreePlace,
+    out: Output<'a>,
+    node: Node,
+    /// Nodes written.
+    written: u64,
+    /// The first keys of the nodes of this level, and their ends.
+    first_keys: Vec<u8>,
+    key_ends: Vec<usize>,
+    info: Longest,
+}
+
+/// What the root tells of all records.
+#[derive(Debug, Default)]
+struct Longest {
+    key: usize,
+    value: usize,
+    count: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// A tree whose first node goes where `out` is.
+    pub(super) fn new(kind: TreeKind, place: TreePlace, out: Output<'a>) -> Self {
+        let (node, info) = (Node::default(), Longest::default());
+        Self { kind, place, out, node, written: 0, first_keys: Vec::new(), key_ends: Vec::new(), info }
+    }
+
+    /// Appends a record.
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.info.key = self.info.key.max(key.len());
+        self.info.value = self.info.value.max(value.len());
+        self.info.count += 1;
+        self.insert(key, value)
+    }
+
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if !self.node.is_empty() && !self.node.has_room(&self.kind, key.len() + value.len()) {
+            self.close()?;
+        }
+        if self.node.is_empty() {
+            self.first_keys.extend_from_slice(key);
+            self.key_ends.push(self.first_keys.len());
+        }
+        self.node.push(key, value);
+        Ok(())
+    }
+
+    /// Writes the node that is being filled, which is not the root, and begins the next one.
+    fn close(&mut self) -> Result<()> {
+        let head = self.head(object_type::BTREE_NODE, self.oid(self.written));
+        self.out.append(&self.node.finish(&self.kind, head, None))?;
+        self.node.clear();
+        self.written += 1;
+        Ok(())
+    }
+
+    fn head(&self, kind: u32, oid: Oid) -> ObjectRaw {
+        ObjectRaw::new(oid, self.place.xid, kind | self.kind.storage, self.kind.subtype)
+    }
+
+    /// What node `number` is called, which is not the root.
+    fn oid(&self, number: u64) -> Oid {
+        Oid(self.place.oids.map_or(self.place.base.0, |(_, first)| first.0) + number)
+    }
+
+    /// Closes the leaves and writes the levels above them. Returns the root's number and how many nodes there are.
+    pub(super) fn finish(mut self) -> Result<(Oid, u64)> {
+        while self.key_ends.len() > 1 {
+            self.close()?;
+            self.raise()?;
+        }
+        let root = self.place.oids.map_or(Oid(self.place.base.0 + self.written), |(root, _)| root);
+        let nodes = self.written + 1;
+        let (key_size, value_size) = self.kind.fixed.unwrap_or((0, 0));
+        // Lengths within a node fit any field.
+        let info = TreeInfoRaw {
+            flags: self.kind.flags.into(),
+            node_size: self.kind.block_size.get().into(),
+            key_size: (key_size as u32).into(),
+            value_size: (value_size as u32).into(),
+            longest_key: (self.info.key as u32).into(),
+            longest_value: (self.info.value as u32).into(),
+            key_count: self.info.count.into(),
+            node_count: nodes.into(),
+        };
+        let head = self.head(object_type::BTREE_ROOT, root);
+        self.out.append(&self.node.finish(&self.kind, head, Some(info)))?;
+        self.out.flush()?;
+        Ok((root, nodes))
+    }
+
+    /// Fills the level above the one just closed.
+    fn raise(&mut self) -> Result<()> {
+        let keys = std::mem::take(&mut self.first_keys);
+        let ends = std::mem::take(&mut self.key_ends);
+        self.node.level += 1;
+        let first_child = self.written - ends.len() as u64;
+        let mut start = 0;
+        for (child, end) in (first_child..).zip(ends) {
+            let child = self.oid(child);
+            self.insert(&keys[start..end], &child.0.to_le_bytes())?;
+            start = end;
+        }
+        Ok(())
+    }
+}
+
+/// A root without records, as an object of its own.
+pub(super) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec<u8> {
+    let (key_size, value_size) = kind.fixed.unwrap_or((0, 0));
+    let fixed_len = |len: usize| if kind.subtype == object_type::FREE_QUEUE { len as u32 } else { 0 };
+    let info = TreeInfoRaw {
+        flags: kind.flags.into(),
+        node_size: kind.block_size.get().into(),
+        key_size: (key_size as u32).into(),
+        value_size: (value_size as u32).into(),
+        longest_key: fixed_len(key_size).into(),
+        longest_value: fixed_len(value_size).into(),
+        key_count: 0.into(),
+        node_count: 1.into(),
+    };
+    let head = ObjectRaw::new(oid, xid, object_type::BTREE_ROOT | kind.storage, kind.subtype);
+    Node::default().finish(&kind, head, Some(info))
+}
+
+/// A node that is being filled.
+#[derive(Debug, Default)]
+struct Node {
+    level: u16,
+    keys: Vec<u8>,
+    /// In the order of the records; on disk the last one comes first.
+    values: Vec<u8>,
+    /// Where each record's key and value end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Node {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.values.clear();
+        self.ends.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn has_room(&self, kind: &TreeKind, taken: usize) -> bool {
+        kind.fits(self.ends.len() + 1, self.keys.len() + self.values.len() + taken, self.level == 0)
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.values.extend_from_slice(value);
+        self.ends.push((self.keys.len(), self.values.len()));
+    }
+
+    /// The whole node as it lies on disk. All lengths within a node fit 16 bits.
+    fn finish(&self, kind: &TreeKind, object: ObjectRaw, info: Option<TreeInfoRaw>) -> Vec<u8> {
+        let (leaf, size) = (self.level == 0, kind.block_size.bytes());
+        let table = kind.table_len(self.ends.len(), leaf);
+        let keys_at = NODE_HEADER + table;
+        let values_end = size - if info.is_some() { TREE_INFO } else { 0 };
+        let free = values_end - keys_at - self.keys.len() - self.values.len();
+        let mut flags = if leaf { node_flags::LEAF } else { 0 };
+        flags |= if info.is_some() { node_flags::ROOT } else { 0 };
+        flags |= if kind.fixed.is_some() { node_flags::FIXED } else { 0 };
+        let head = NodeRaw {
+            object,
+            flags: flags.into(),
+            level: self.level.into(),
+            count: (self.ends.len() as u32).into(),
+            table: SpanRaw::new(0, table as u16),
+            free: SpanRaw::new(self.keys.len() as u16, free as u16),
+            key_free_list: SpanRaw::NO_LIST,
+            value_free_list: SpanRaw::NO_LIST,
+        };
+        let mut node = vec![0; size];
+        put(&mut node, 0, &head);
+        node[keys_at..keys_at + self.keys.len()].copy_from_slice(&self.keys);
+        let (mut key, mut value, mut entry) = (0, 0, NODE_HEADER);
+        for &(key_end, value_end) in &self.ends {
+            let at = values_end - value_end;
+            node[at..at + value_end - value].copy_from_slice(&self.values[value..value_end]);
+            if kind.fixed.is_some() {
+                entry += put(&mut node, entry, &FixedEntryRaw { key: (key as u16).into(), value: (value_end as u16).into() });
+            } else {
+                let key = SpanRaw::new(key as u16, (key_end - key) as u16);
+                let value = SpanRaw::new(value_end as u16, (value_end - value) as u16);
+                entry += put(&mut node, entry, &EntryRaw { key, value });
+            }
+            (key, value) = (key_end, value_end);
+        }
+        if let Some(info) = info {
+            put(&mut node, values_end, &info);
+        }
+        seal(&mut node);
+        node
+    }
+}
+
+/// Puts a structure into a block and says how long it is.
+pub(super) fn put(block: &mut [u8], at: usize, structure: &(impl IntoBytes + Immutable + ?Sized)) -> usize {
+    let bytes = structure.as_bytes();
+    block[at..at + bytes.len()].copy_from_slice(bytes);
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+    use crate::fs::apfs::layout::{OmapKeyRaw, verify};
+
+    const PLACE: TreePlace = TreePlace { base: Paddr(3), oids: None, xid: Xid(1) };
+
+    fn written(kind: TreeKind, records: &[(Vec<u8>, Vec<u8>)]) -> (Memory, u64, u64) {
+        let device = Memory::zeros(8 << 20);
+        let mut shape = Shape::new(kind);
+        let mut writer = Writer::new(kind, PLACE, Output::new(&device, 3 * 4096));
+        for (key, value) in records {
+            shape.add(key, value);
+            writer.add(key, value).unwrap();
+        }
+        let (root, nodes) = writer.finish().unwrap();
+        assert_eq!(nodes, shape.nodes());
+        (device, root.0, nodes)
+    }
+
+    #[test]
+    fn what_is_counted_is_written() {
+        for count in [0, 1, 20, 111, 112, 5000] {
+            let record = |n: u64| {
+                let key = OmapKeyRaw { oid: n.into(), xid: 1.into() };
+                (key.as_bytes().to_vec(), vec![n as u8; 16])
+            };
+            let records: Vec<_> = (0..count).map(record).collect();
+            let (device, root, nodes) = written(TreeKind::omap(BlockSize::DEFAULT), &records);
+            assert_eq!(root, 3 + nodes - 1);
+            assert_eq!(nodes, [1, 1, 1, 1, 3, 47][[0, 1, 20, 111, 112, 5000].iter().position(|n| *n == count).unwrap()]);
+            for block in 3..3 + nodes {
+                assert!(verify(&device.read_vec(block * 4096, 4096).unwrap()), "node {block} of {nodes}");
+            }
+            assert!(device.read_vec((3 + nodes) * 4096, 4096).unwrap().iter().all(|byte| *byte == 0));
+            assert_eq!(device.info().len, 8 << 20);
+        }
+    }
+
+    #[test]
+    fn the_longest_record_fits_a_root() {
+        let kind = TreeKind::files(BlockSize::DEFAULT, false);
+        let most = TreeKind::longest_record(BlockSize::DEFAULT);
+        let (_, _, nodes) = written(kind, &[(vec![1; 30], vec![2; most - 30])]);
+        assert_eq!(nodes, 1);
+        let records: Vec<_> = (0..900_u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; (n as usize * 37) % (most - 4)])).collect();
+        assert!(written(kind, &records).2 > 400);
+    }
+}

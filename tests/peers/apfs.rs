@@ -1,0 +1,129 @@
+//! APFS: `apfsck`, which is silent about a container in order, `fsapfsinfo` and `7zz`. The `apfsck` of Debian's release 12 knows
+//! no containers below 128 MiB, nor those of which the space manager takes several blocks.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::fs::Timestamp;
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::format::NewFormat;
+use bandsaw::progress::Silent;
+
+use crate::programs::{Program, SEVEN_ZIP, everything, output, run, run_text};
+use crate::suite::Suite;
+use crate::tree::{self, Item, Kind, Listing, assert_same, list, sha256};
+
+const APFSCK: Program = Program::Command(&["apfsck"]);
+const FSAPFSINFO: Program = Program::Command(&["fsapfsinfo"]);
+
+const NAME: &str = "Peers é";
+const MIB: u64 = 1 << 20;
+/// The bits of a mode that 7zz sets whatever the mask of whoever runs it.
+const UNPACKED_MODE: u32 = 0o755;
+
+/// The latest date that the file system of the host knows.
+const FAR_AHEAD: i64 = 15_032_385_535;
+
+pub(crate) fn add(suite: &mut Suite) {
+    suite.peer("apfsck", &[APFSCK]).test("formatted", apfsck_formatted).test("built", apfsck_built);
+    suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
+    suite.peer("7zz on APFS", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
+}
+
+fn make(folder: &Path, len: Option<u64>, format: NewFormat, source: Source) -> PathBuf {
+    let image = folder.join("apfs.img");
+    let volume = NewVolume { layout: Layout::None, name: NAME.into(), format, block_size: None, source };
+    // Later than any file.
+    let epoch = Some(Timestamp::from_seconds(crate::volume::CREATED));
+    let options = CreateOptions { len, overwrite: true, volume: Some(volume), epoch, ..CreateOptions::default() };
+    create(&image, options, &Silent).expect("making an image");
+    image
+}
+
+fn check(image: &Path) {
+    let checked = output(APFSCK.command().arg("-cuw").arg(image));
+    let said = everything(&checked);
+    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+}
+
+const FORMATS: [NewFormat; 2] = [NewFormat::Apfs, NewFormat::ApfsCaseSensitive];
+
+fn apfsck_formatted() {
+    let scratch = crate::scratch();
+    for format in FORMATS {
+        for len in [128 * MIB, 128 * MIB + 4096, 512 * MIB, 513 * MIB, 1024 * MIB, 1500 * MIB, 5 << 30, 100 << 30, 1 << 40] {
+            check(&make(scratch.path(), Some(len), format, Source::Empty));
+        }
+    }
+}
+
+fn apfsck_built() {
+    for format in FORMATS {
+        let (scratch, source) = source(format);
+        check(&make(scratch.path(), Some(200 * MIB), format, source));
+    }
+}
+
+fn source(format: NewFormat) -> (tempfile::TempDir, Source) {
+    let scratch = crate::scratch();
+    let folder = scratch.path().join("source");
+    tree::write(&folder, format == NewFormat::ApfsCaseSensitive);
+    (scratch, Source::Folder(folder))
+}
+
+fn fsapfsinfo_formatted() {
+    let scratch = crate::scratch();
+    for format in FORMATS {
+        for len in [MIB, 5 * MIB, 64 * MIB, 300 * MIB, 16 << 30] {
+            let image = make(scratch.path(), Some(len), format, Source::Empty);
+            let told = run_text(FSAPFSINFO.command().arg(&image));
+            assert!(told.contains("Number of volumes\t\t: 1") && told.contains(NAME), "{told}");
+        }
+    }
+}
+
+fn unpacks_all() {
+    for format in FORMATS {
+        let (scratch, source) = source(format);
+        let expected = as_shown(&list(&scratch.path().join("source")));
+        let image = make(scratch.path(), None, format, source);
+        let into = scratch.path().join("unpacked");
+        let mut out = OsString::from("-o");
+        out.push(&into);
+        run(SEVEN_ZIP.command().args(["x", "-y", "-snld"]).arg(out).arg(image));
+        assert_same(&expected, &known(&into));
+    }
+}
+
+/// What 7zz should make of our files: attributes of files as files beside them, a FIFO as an empty file. It takes dates before
+/// 1970 for ones far ahead.
+fn as_shown(files: &Listing) -> Listing {
+    let mut shown = Listing::new();
+    for (path, item) in files {
+        for (name, value) in item.xattrs.iter().filter(|_| item.kind != Kind::Folder) {
+            shown.insert(format!("{path}:{name}"), Item::of(Kind::File { len: value.len() as u64, sha256: sha256(value) }));
+        }
+        let (kind, mode) = match &item.kind {
+            Kind::Fifo => (Kind::File { len: 0, sha256: sha256(b"") }, 0o644),
+            kind => (kind.clone(), item.mode),
+        };
+        let modified = if item.modified < 0 { FAR_AHEAD } else { item.modified };
+        shown.insert(path.clone(), Item { kind, mode: mode & UNPACKED_MODE, links: 1, xattrs: BTreeMap::new(), modified });
+    }
+    shown
+}
+
+/// What it did make of them.
+fn known(root: &Path) -> Listing {
+    let prefix = root.to_str().expect("scratch paths are UTF-8");
+    let known = |(path, item): (String, Item)| match item.kind {
+        _ if path.contains(':') && !path.ends_with("with:colon") => (path, Item::of(item.kind)),
+        Kind::Symlink(target) => {
+            let target = target.strip_prefix(prefix).map_or(target.clone(), str::to_owned);
+            (path, Item { kind: Kind::Symlink(target), mode: item.mode & UNPACKED_MODE, links: 1, ..item })
+        }
+        _ => (path, Item { mode: item.mode & UNPACKED_MODE, links: 1, ..item }),
+    };
+    list(root).into_iter().map(known).collect()
+}
