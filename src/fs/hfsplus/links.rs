@@ -52,6 +52,8 @@ pub(super) struct Links {
     root_created: u32,
     /// The files of a journal that is there for one mount only.
     journal: Vec<Cnid>,
+    /// The files of a journal that stays.
+    kept: Vec<Cnid>,
 }
 
 /// What a record is with regard to hard links.
@@ -77,7 +79,13 @@ impl Links {
                 _ => None,
             })
         };
-        Ok(Self { files: private(FILES_FOLDER)?, folders: private(FOLDERS_FOLDER)?, root_created, journal: Vec::new() })
+        Ok(Self {
+            files: private(FILES_FOLDER)?,
+            folders: private(FOLDERS_FOLDER)?,
+            root_created,
+            journal: Vec::new(),
+            kept: Vec::new(),
+        })
     }
 
     /// Whether `id` is one of the private folders, or a file that is there for one mount only.
@@ -112,14 +120,20 @@ impl Links {
 
     /// Hides the files of a journal that a mount has left.
     pub(super) fn hide_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
-        for name in JOURNAL_NAMES {
-            if let Some(Object::File(file)) = catalog.get(Cnid::ROOT, &units(name))?
-                && file.kind() == JOURNAL_TYPE
-            {
-                self.hide_journal_file(Cnid(file.file_id.get()));
-            }
-        }
+        self.kept.clear();
+        self.journal.extend(journal_files(catalog)?);
         Ok(())
+    }
+
+    /// Takes note of the files of a journal that stays.
+    pub(super) fn keep_journal_files(&mut self, catalog: &Catalog) -> Result<()> {
+        self.kept = journal_files(catalog)?;
+        Ok(())
+    }
+
+    /// Whether `id` is a file of a journal that stays: everybody sees it, and nobody changes it.
+    pub(super) fn is_kept(&self, id: Cnid) -> bool {
+        self.kept.contains(&id)
     }
 
     /// The folder of files with several names, and the date by which their links are known.
@@ -179,4 +193,16 @@ impl Links {
         let private = self.folders?;
         file.is_folder_link().then_some(private.id)
     }
+}
+
+/// The files of the volume's journal.
+fn journal_files(catalog: &Catalog) -> Result<Vec<Cnid>> {
+    let mut found = Vec::new();
+    for name in JOURNAL_NAMES {
+        match catalog.get(Cnid::ROOT, &units(name))? {
+            Some(Object::File(file)) if file.kind() == JOURNAL_TYPE => found.push(Cnid(file.file_id.get())),
+            _ => {}
+        }
+    }
+    Ok(found)
 }

@@ -29,11 +29,15 @@ use super::btree::TreeKind;
 use super::extents::{ForkDevice, Owner, Space};
 use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
 use super::overflow::Overflow;
+use super::write::recover;
 use super::{LAYER, header, journal};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, Overlay};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
+
+/// Bytes that may change in memory where a mount is ended that was cut off: blocks of the bitmap.
+const SETTLED: u64 = 64 << 20;
 
 /// Checks the volume that begins at the first byte of `device` and ends with its last; nothing is changed.
 ///
@@ -61,6 +65,19 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
 fn settle_journal(located: header::Located, report: &mut Report) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
     let header::Located { device, header, problems, .. } = located;
     problems.into_iter().for_each(|problem| report.damage(problem));
+    if recover::is_opening(&*device, &header) {
+        let message = "a mount was cut off as it took blocks for its journal or gave them back; the next one settles that";
+        report.note(wrong(LAYER, format!("{message}, and the volume is checked as if it were done")));
+        let settled: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device.clone(), SETTLED));
+        return match recover::give_back(&settled, header.clone()).and_then(|()| header::unwrapped(settled.clone())) {
+            Ok(header::Located { device, header, .. }) => Ok((device, header)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
+            Err(error) => {
+                report.damage(error);
+                Ok((device, header))
+            }
+        };
+    }
     if !header.has(volume_attributes::JOURNALED) {
         return Ok((device, header));
     }

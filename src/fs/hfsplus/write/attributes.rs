@@ -10,7 +10,7 @@ use crate::fs::{Change, NodeId, UF_COMPRESSED, UF_HIDDEN};
 impl Volume {
     pub(super) fn set_attributes(&mut self, node: NodeId, change: &Change) -> Result<()> {
         self.change(|volume| {
-            let mut found = volume.find(node)?;
+            let mut found = volume.changeable(node)?;
             apply(&mut found.object, change);
             if change.changed.is_none() {
                 found.object.dates_mut().attribute_mod = volume.date().into();

@@ -10,7 +10,7 @@ use crate::fs::hfsplus::layout::{AllocBlock, Extent};
 use crate::{Error, Kind, Result};
 
 /// Bytes of the bitmap read at first when a free block is looked for, and at most.
-const PIECES: Range<usize> = 512..64 << 10;
+const PIECES: Range<usize> = 128..64 << 10;
 /// How many pieces one request is made up of at most, where no single one is large enough.
 const MOST_PIECES: usize = 64;
 
@@ -65,7 +65,7 @@ impl Bitmap {
         let mut whole = None;
         let mut largest: Vec<Extent> = Vec::new();
         for range in [near..self.total, 0..near] {
-            self.free_runs(range, &mut |run| {
+            self.free_runs(range, wanted, &mut |run| {
                 if run.count >= wanted {
                     whole = Some(Extent { count: wanted, ..run });
                     return ControlFlow::Break(());
@@ -99,7 +99,7 @@ impl Bitmap {
         while end > 0 {
             let start = end.saturating_sub(window);
             let mut last = None;
-            self.free_runs(start..end, &mut |run| {
+            self.free_runs(start..end, u32::MAX, &mut |run| {
                 if run.count >= count {
                     let first = run.start.0 + run.count - count;
                     last = Some(Extent { start: AllocBlock(first), count });
@@ -158,8 +158,9 @@ impl Bitmap {
         Ok(())
     }
 
-    /// The runs of blocks in `range` that can be taken, until `each` breaks.
-    fn free_runs(&self, range: Range<u32>, each: &mut dyn FnMut(Extent) -> ControlFlow<()>) -> Result<()> {
+    /// The runs of blocks in `range` that can be taken, until `each` breaks. One that is long enough may be told of in parts,
+    /// so that nobody looks for its end.
+    fn free_runs(&self, range: Range<u32>, enough: u32, each: &mut dyn FnMut(Extent) -> ControlFlow<()>) -> Result<()> {
         let mut at = range.start;
         let mut open: Option<u32> = None;
         let mut size = PIECES.start;
@@ -184,9 +185,15 @@ impl Bitmap {
                 }
                 at = until;
             }
+            if let Some(start) = open.filter(|start| at - start >= enough) {
+                open = Some(at);
+                if self.give(start..at, each).is_break() {
+                    return Ok(());
+                }
+            }
             size = (4 * size).min(PIECES.end);
         }
-        if let Some(start) = open {
+        if let Some(start) = open.filter(|start| *start < range.end) {
             let _ = self.give(start..range.end, each);
         }
         Ok(())

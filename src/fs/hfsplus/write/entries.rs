@@ -110,6 +110,8 @@ impl Volume {
             if is_open(id) {
                 continue;
             }
+            // The mount in which it lost its name may have ended.
+            self.begin()?;
             while self.step_reap(id)? {}
             self.orphans.retain(|orphan| *orphan != id);
         }
@@ -177,11 +179,14 @@ impl Volume {
         }
     }
 
-    /// An entry that must be there: its name as it stands on disk, and its record.
+    /// An entry that must be there and may be changed: its name as it stands on disk, and its record.
     pub(super) fn entry(&self, parent: Cnid, name: &str) -> Result<(Vec<U16>, Object)> {
         let hidden = |object: &Object| parent == Cnid::ROOT && self.read.links.is_private(object.id());
         match self.try_entry(parent, name)? {
-            Some((units, object)) if !hidden(&object) => Ok((units, object)),
+            Some((units, object)) if !hidden(&object) => {
+                self.check_own(object.id())?;
+                Ok((units, object))
+            }
             _ => Err(Error::not_found(LAYER, name)),
         }
     }

@@ -72,6 +72,7 @@ impl OpenFork {
 
     /// Refuses contents that cannot be written.
     pub(super) fn check_writable(&self) -> Result<()> {
+        self.shared.read().check_own(self.id)?;
         if self.compressed {
             let message = "contents are compressed, and not written; replace the file instead";
             return Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)));
@@ -139,7 +140,10 @@ impl Drop for OpenFork {
         drop(forks);
         if volume.orphans.contains(&self.id) {
             let shared = &self.shared;
-            let _ = volume.reap([self.id], &|id| shared.is_open(id));
+            if volume.reap([self.id], &|id| shared.is_open(id)).is_err() {
+                // The next mount finds it.
+                volume.orphans.retain(|orphan| *orphan != self.id);
+            }
         }
     }
 }
@@ -162,7 +166,6 @@ pub(super) fn set_resource_fork(shared: &Arc<Shared>, node: NodeId, value: &dyn 
         return Err(Error::new(Kind::Conflict, LAYER, "exists already").named(RESOURCE_FORK));
     }
     let len = value.info().len;
-    fork.set_len(0, Leave::Zeros)?;
     fork.set_len(len, Leave::Any)?;
     let mut at = 0;
     while at < len {

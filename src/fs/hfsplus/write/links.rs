@@ -23,12 +23,15 @@ impl Volume {
         self.change(|volume| {
             let parent = volume.folder(dir)?.object.id();
             let units = volume.new_name(parent, name)?;
-            let found = volume.find(node)?;
+            let found = volume.changeable(node)?;
             let Object::File(file) = found.object else {
                 return Err(Error::unsupported(LAYER, "a folder cannot have a second name").named(name));
             };
             if stat::file_kind(&file) != FileKind::File || volume.read.links.is_link(&file) != (false, false) {
                 return Err(Error::unsupported(LAYER, "only files proper can have a second name").named(name));
+            }
+            if volume.orphans.contains(&Cnid(file.file_id.get())) {
+                return Err(Error::not_found(LAYER, format!("a name of file {}", file.file_id)));
             }
             let mut inode = volume.as_inode(found.parent, &found.name, file)?;
             let count = inode.bsd.special.get();

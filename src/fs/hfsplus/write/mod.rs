@@ -21,7 +21,7 @@ mod mounting;
 mod moves;
 mod objects;
 mod records;
-mod recover;
+pub(super) mod recover;
 mod space;
 mod volume;
 mod xattrs;
@@ -102,6 +102,15 @@ impl Drop for HfsPlusMut {
     fn drop(&mut self) {
         // Nobody is left to tell; what was not committed is lost, as in a crash.
         let _ = self.unmount();
+    }
+}
+
+impl Drop for Shared {
+    /// What was closed last may have changed the volume after it was unmounted.
+    fn drop(&mut self) {
+        let volume = self.volume.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Nobody is left to tell.
+        let _ = volume.unmount();
     }
 }
 

@@ -94,6 +94,7 @@ impl Volume {
         let stayed = self.mark_journal(false);
         self.failed.note(stayed)?;
         self.read.links.show_journal_files();
+        self.read.links.keep_journal_files(&self.read.catalog)?;
         if let Some(log) = &mut self.log {
             log.transient = None;
         }
@@ -163,6 +164,8 @@ impl Volume {
         self.set_volume_attributes(volume_attributes::JOURNALED, 0);
         self.put_header()?;
         self.log = Some(Log { journal, transient: Some(vec![place]) });
+        // A catalog that was built has no node to spare.
+        self.make_room()?;
         self.step(&mut |volume| volume.add_journal_files(place))
     }
 

@@ -56,6 +56,7 @@ impl Volume {
 
     fn check_replaceable(&self, object: &Object, there: &Object, existing: Existing, name: &str) -> Result<()> {
         let refused = |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
+        self.check_own(there.id())?;
         if self.read.links.is_private(there.id()) {
             return refused("is a name that the volume needs for itself");
         }

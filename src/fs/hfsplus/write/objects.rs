@@ -48,6 +48,22 @@ impl Volume {
         self.read.catalog.by_id(id)?.ok_or_else(missing)
     }
 
+    /// The object behind a number that is to be changed.
+    pub(super) fn changeable(&self, node: NodeId) -> Result<Found> {
+        let found = self.find(node)?;
+        self.check_own(found.object.id())?;
+        Ok(found)
+    }
+
+    /// Refuses the files that the volume's journal lies in.
+    pub(super) fn check_own(&self, id: Cnid) -> Result<()> {
+        if self.read.links.is_kept(id) {
+            let message = "is a part of the volume's journal, and not changed";
+            return Err(Error::unsupported(LAYER, message).named(format!("object {id}")));
+        }
+        Ok(())
+    }
+
     /// The folder behind a number that is to get or lose an entry.
     pub(super) fn folder(&self, node: NodeId) -> Result<Found> {
         let found = self.find(node)?;

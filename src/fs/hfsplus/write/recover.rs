@@ -39,12 +39,18 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     if header.has(volume_attributes::JOURNALED) {
         return replay(device, header);
     }
-    if header.raw.last_mounted_version == OPENING && journal::is_transient(&*device, &header) {
+    if is_opening(&*device, &header) {
         give_back(&device, header)?;
         let header = unwrapped(device.clone())?.header;
         return Ok(Recovered { device, header, unfinished: None });
     }
     Ok(Recovered { device, header, unfinished: None })
+}
+
+/// Whether a mount was cut off while it took blocks for its journal or gave them back.
+pub(in crate::fs::hfsplus) fn is_opening(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
+    let journaled = header.has(volume_attributes::JOURNALED);
+    !journaled && header.raw.last_mounted_version == OPENING && journal::is_transient(device, header)
 }
 
 /// Brings what waits in the journal to its place.
@@ -66,7 +72,7 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
 }
 
 /// Gives the blocks back that a mount had for its journal: the step before it, or the one after, was interrupted.
-fn give_back(device: &Arc<dyn BlockDevice>, mut header: VolumeHeader) -> Result<()> {
+pub(in crate::fs::hfsplus) fn give_back(device: &Arc<dyn BlockDevice>, mut header: VolumeHeader) -> Result<()> {
     let read = HfsPlus::open(device.clone())?;
     let map = read.space.fork(&header.raw.allocation_file, &Owner::Special("allocation file"), &mut |block| {
         read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block)

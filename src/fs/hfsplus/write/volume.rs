@@ -72,6 +72,9 @@ impl Volume {
             &mut |block| read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block),
         )?;
         let bitmap = Bitmap::new(map, header.total_blocks)?;
+        if header.has(volume_attributes::JOURNALED) && unfinished.is_none() {
+            read.links.keep_journal_files(&read.catalog)?;
+        }
         let catalog = read.catalog.tree_mut();
         if catalog.node_size() < MIN_CATALOG_NODE {
             let message = format!("a catalog with nodes of {} bytes is not changed", catalog.node_size());

@@ -36,7 +36,7 @@ impl Volume {
             );
         }
         self.change(|volume| {
-            let mut found = volume.find(node)?;
+            let mut found = volume.changeable(node)?;
             let id = found.object.id();
             let there = volume.read.xattr(node, name)?.is_some();
             if there && existing == Existing::Keep {
@@ -61,7 +61,7 @@ impl Volume {
 
     pub(super) fn remove_xattr(&mut self, node: NodeId, name: &str) -> Result<()> {
         self.change(|volume| {
-            let mut found = volume.find(node)?;
+            let mut found = volume.changeable(node)?;
             let id = found.object.id();
             if name == FINDER_INFO {
                 if stat::finder_info(&found.object).is_none() {

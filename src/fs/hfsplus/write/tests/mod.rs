@@ -1,7 +1,7 @@
 //! Changes of small volumes, each volume checked by rules written down a second time.
 
 mod crashes;
-mod model;
+mod held;
 mod operations;
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::fs::source::Tree;
 use crate::fs::{FileSystemExt, FileSystemMutExt, NewKind};
 use crate::progress::Silent;
 use crate::store::{Open, Store};
+use crate::testing::PowerCut;
 use crate::testing::power_cut::Keep;
-use crate::testing::{PowerCut, Random};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
