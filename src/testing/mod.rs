@@ -3,6 +3,7 @@
 //! * [`conformance`]: what every device and every store must do, as one call.
 //! * [`fuzz`]: a function for each parser, and inputs to begin with.
 //! * [`mutate`]: copies of good bytes with a few things wrong.
+//! * [`torture`]: lives of volumes, with power cuts.
 //! * [`udif`]: compressed images.
 //! * [`walk`]: everything of a volume that can be asked.
 //! * [`model`]: random operations on a device beside a plain vector.
@@ -19,6 +20,7 @@ pub mod mutate;
 mod pages;
 pub mod power_cut;
 mod random;
+pub mod torture;
 pub mod udif;
 pub mod walk;
 

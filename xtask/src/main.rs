@@ -3,6 +3,7 @@
 
 mod bench;
 mod tidy;
+mod torture;
 
 use std::path::Path;
 
@@ -16,12 +17,15 @@ enum Command {
     Tidy,
     /// Measure the speed goals and write docs/benchmarks.md.
     Bench(bench::Args),
+    /// Random operations on volumes beside a model, with power cuts and checks.
+    Torture(torture::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Tidy => tidy::run(root()),
         Command::Bench(args) => bench::run(&args),
+        Command::Torture(args) => torture::run(&args),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod apfs;
 mod bundle;
+mod change;
 mod crypt;
 mod decmpfs;
 mod hfsplus;
@@ -18,6 +19,7 @@ mod udif_set;
 
 pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
 pub use bundle::{bundle_model, info_plist};
+pub use change::hfsplus_change;
 pub use crypt::crypt_header;
 pub use decmpfs::decmpfs;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
@@ -48,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "size", run: size, seeds: text::size_seeds },
     Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
+    Target { name: "hfsplus_change", run: hfsplus_change, seeds: change::seeds },
     Target { name: "journal", run: journal, seeds: journal::seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "apfs_container", run: apfs_container, seeds: apfs::container_seeds },

@@ -11,6 +11,7 @@ mod scale;
 mod startup;
 mod stream;
 mod trees;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Used by goal 23 on itself: open this bundle, read bands, print peak memory.
     #[arg(long, hide = true)]
     probe: Option<PathBuf>,
+    /// Used by goal 32 on itself: check this volume, print seconds and peak memory.
+    #[arg(long, hide = true)]
+    probe_check: Option<PathBuf>,
 }
 
 /// Where and how large to measure.
@@ -79,11 +83,17 @@ const GROUPS: &[Group] = &[
     (&[20, 21], trees::build_and_extract),
     (&[23], scale::million_bands),
     (&[25], startup::info),
+    (&[30], volumes::small_files),
+    (&[31], volumes::lookups),
+    (&[32], volumes::checks),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(bundle) = &args.probe {
         return scale::probe(bundle);
+    }
+    if let Some(image) = &args.probe_check {
+        return volumes::probe(image);
     }
     let scratch = tempfile::Builder::new().prefix("bandsaw-bench").tempdir_in(&args.dir).context("scratch folder")?;
     let bench = Bench {

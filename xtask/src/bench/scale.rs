@@ -69,8 +69,13 @@ pub(super) fn probe(bundle: &Path) -> Result<()> {
     for n in 0..READS {
         disk.read_vec(disk.info().len / READS * n / MIB * MIB, 512)?;
     }
+    println!("{}", peak_kib()?);
+    Ok(())
+}
+
+/// The most memory that this process has had, in KiB.
+pub(super) fn peak_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
-    println!("{}", peak.trim().trim_end_matches(" kB"));
-    Ok(())
+    Ok(peak.trim().trim_end_matches(" kB").parse()?)
 }
