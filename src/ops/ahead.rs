@@ -8,7 +8,8 @@ use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::progress::Progress;
 
-/// Bytes handed over at a time: a chunk of most formats. All but the first of a range begin at a multiple of it.
+/// Bytes handed over at a time: a chunk of most formats. An extent that is no longer is one piece, whose chunk is decoded whole; all
+/// pieces of longer ones but the first begin at a multiple of it.
 pub(super) const PIECE: usize = 1 << 20;
 /// Pieces read before the first of them is taken.
 const AHEAD: usize = 4;
@@ -71,11 +72,13 @@ pub(super) fn in_order(
 fn read(disk: &dyn BlockDevice, range: Range<u64>, full: &SyncSender<Read>, buffers: &Receiver<Vec<u8>>) -> Result<()> {
     for extent in disk.extents(range) {
         let (range, kind) = extent?;
+        let whole = range.end - range.start <= PIECE as u64;
         let mut at = range.start;
         while at < range.end {
             let read = if kind == ExtentKind::Data {
                 let Ok(mut buf) = buffers.recv() else { return Ok(()) };
-                let len = (PIECE as u64 - at % PIECE as u64).min(range.end - at) as usize;
+                let most = if whole { PIECE as u64 } else { PIECE as u64 - at % PIECE as u64 };
+                let len = most.min(range.end - at) as usize;
                 disk.read_at(at, &mut buf[..len])?;
                 Read::Data(at, buf, len)
             } else {

@@ -1,9 +1,10 @@
-//! Work that is done ahead of a reader, and not after the image is closed.
+//! Work that is done ahead of a reader who goes through the disk in order, and not after the image is closed.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Counts pieces of work in other threads, so that whoever closes an image can wait for them: they hold its file, and the lock
-/// on that.
+/// Knows where the reader is, and counts pieces of work in other threads, so that whoever closes an image can wait for them:
+/// they hold its file, and the lock on that.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     state: Mutex<State>,
@@ -14,29 +15,81 @@ pub(super) struct Ahead {
 struct State {
     running: usize,
     closed: bool,
+    /// Requests that are being served.
+    readers: usize,
+    /// The chunk after the one read last.
+    next: Option<u32>,
+    /// Chunks before this one were begun ahead of the reader.
+    begun: u32,
+}
+
+/// A request that is being served.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    ahead: &'a Ahead,
+    /// No other request is.
+    alone: bool,
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.ahead.state().readers -= 1;
+    }
+}
+
+impl Reader<'_> {
+    /// Tells that the chunks `first` to `last` are read. Returns those of the `depth` after them that are worth beginning: none
+    /// unless somebody goes through the disk in order, alone. Readers side by side keep the cores busy themselves.
+    pub(super) fn passes(&self, first: u32, last: u32, depth: u32) -> Range<u32> {
+        let mut state = self.ahead.state();
+        let next = last.saturating_add(1);
+        if state.next == Some(next) {
+            return next..next; // another part of the same chunk
+        }
+        let goes_on = state.next.is_some_and(|expected| (first == expected || first + 1 == expected) && next > expected);
+        state.next = Some(next);
+        if !goes_on || !self.alone {
+            state.begun = next;
+            return next..next;
+        }
+        let begin = state.begun.max(next)..next.saturating_add(depth).max(state.begun);
+        state.begun = begin.end;
+        begin
+    }
 }
 
 impl Ahead {
-    /// Does `work`, unless the image is closed.
-    pub(super) fn run(&self, work: impl FnOnce()) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.closed {
+    /// Begins a request.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        let mut state = self.state();
+        state.readers += 1;
+        Reader { ahead: self, alone: state.readers == 1 }
+    }
+
+    /// Does `work` for chunk `index`, unless the image is closed or the reader has come there before.
+    pub(super) fn run(&self, index: u32, work: impl FnOnce()) {
+        let mut state = self.state();
+        if state.closed || state.next.is_some_and(|next| index < next) {
             return;
         }
         state.running += 1;
         drop(state);
         work();
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).running -= 1;
+        self.state().running -= 1;
         self.idle.notify_all();
     }
 
     /// Lets nothing begin any more, and waits for what has begun.
     pub(super) fn close(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.closed = true;
         while state.running > 0 {
             state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -53,7 +106,7 @@ mod tests {
         let other = ahead.clone();
         let worker = std::thread::spawn(move || {
             let mut done = false;
-            other.run(|| {
+            other.run(7, || {
                 begun.send(()).unwrap();
                 stay.recv().unwrap();
                 done = true;
@@ -63,7 +116,27 @@ mod tests {
         wait.recv().unwrap();
         go.send(()).unwrap();
         ahead.close();
-        ahead.run(|| unreachable!("it is closed"));
+        ahead.run(7, || unreachable!("it is closed"));
         assert!(worker.join().unwrap());
+    }
+
+    #[test]
+    fn what_comes_next_is_begun_once() {
+        let ahead = Ahead::default();
+        let read = |first, last| ahead.reader().passes(first, last, 3);
+        assert!(read(0, 0).is_empty(), "one read is no walk");
+        assert_eq!(read(1, 1), 2..5);
+        assert_eq!(read(2, 2), 5..6);
+        assert!(read(2, 2).is_empty(), "the same chunk again");
+        assert_eq!(read(2, 4), 6..8);
+        assert!(read(40, 40).is_empty(), "elsewhere");
+        assert_eq!(read(41, 41), 42..45);
+        let other = ahead.reader();
+        assert!(read(42, 42).is_empty(), "two at once");
+        drop(other);
+        ahead.run(42, || unreachable!("it is read already"));
+        let mut ran = false;
+        ahead.run(43, || ran = true);
+        assert!(ran);
     }
 }

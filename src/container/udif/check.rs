@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use crc32fast::Hasher;
 
-use super::cache::Cache;
 use super::chunks::{Chunk, Chunks, chunk};
+use super::contents::Contents;
+use super::index::{disk_len, read_resources, read_trailer};
 use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table};
 use super::resources::Resource;
 use super::set::{Fork, Part};
-use super::{CACHE, Inner, LAYER, Udif, disk_len, read_resources, read_trailer};
+use super::{LAYER, Udif};
 use crate::container::SECTOR;
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
@@ -48,8 +48,8 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     }
     let chunks = Chunks::new(&tables, fork.len())?;
     let len = disk_len(&koly, &chunks)?;
-    let inner = Inner { fork, chunks, cache: Cache::new(CACHE), len };
-    Ok(Udif { inner: Arc::new(inner), first, koly, tables, resources, next: AtomicU32::new(0), ahead: Arc::default() })
+    let contents = Arc::new(Contents::new(fork, chunks, len));
+    Ok(Udif { contents, first, koly, tables, resources, ahead: Arc::default() })
 }
 
 /// The parts of the file that the trailer names: none may lie in another.

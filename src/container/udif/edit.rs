@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
+use super::index::{read_resources, read_trailer};
 use super::layout::KOLY_SIZE;
 use super::resources::{MOST_BYTES, Resource};
-use super::{BlockDevice, LAYER, image_list, read_resources, read_trailer};
+use super::{BlockDevice, LAYER, image_list};
 use crate::device::Leave;
 use crate::{Error, Kind, Result};
 

@@ -6,8 +6,9 @@ use crc32fast::Hasher;
 use uuid::Uuid;
 use zerocopy::IntoBytes;
 
+use super::index::read_trailer;
 use super::layout::{Checksum, KOLY_SIZE, Segment};
-use super::{BlockDevice, BlockDeviceExt, LAYER, Udif, image_list, read_trailer};
+use super::{BlockDevice, BlockDeviceExt, LAYER, Udif, image_list};
 use crate::device::Leave;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -59,7 +60,7 @@ impl Udif {
             list if list.is_empty() => image_list(&self.resources)?,
             list => self.first.read_vec(list.start, (list.end - list.start) as usize)?,
         };
-        let ranges = ranges(self.inner.fork.len(), cut, list.len() as u64)?;
+        let ranges = ranges(self.contents.fork.len(), cut, list.len() as u64)?;
         Ok(Parts { id: self.id(&ranges, &list), image: self, ranges, list })
     }
 
@@ -83,7 +84,7 @@ impl Parts<'_> {
 
     /// Bytes that are copied into all of them.
     pub fn data_len(&self) -> u64 {
-        self.image.inner.fork.len()
+        self.image.contents.fork.len()
     }
 
     /// Writes part `number` (from 1) to `file`, which is empty, and flushes it.
@@ -98,7 +99,7 @@ impl Parts<'_> {
         let mut at = range.start;
         while at < range.end {
             progress.check()?;
-            let piece = self.image.inner.fork.read_vec(at, PIECE.min(range.end - at) as usize)?;
+            let piece = self.image.contents.fork.read_vec(at, PIECE.min(range.end - at) as usize)?;
             sum.update(&piece);
             file.write_at(at - range.start, &piece)?;
             progress.advance(piece.len() as u64);

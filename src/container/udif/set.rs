@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::LAYER;
+use super::index::read_trailer;
 use super::layout::{Checksum, KOLY_MAGIC, KOLY_SIZE, Koly};
-use super::{LAYER, read_trailer};
 use crate::device::{BlockDevice, BlockDeviceExt, Info, Lent, Slice};
 use crate::{Error, Kind, Result};
 

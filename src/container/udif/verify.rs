@@ -3,9 +3,10 @@
 use crc32fast::Hasher;
 use rayon::prelude::*;
 
+use super::contents::Contents;
 use super::layout::{Checksum, RunKind, Table};
 use super::set::Piece;
-use super::{BlockDevice, BlockDeviceExt, Inner, Udif};
+use super::{BlockDevice, BlockDeviceExt, Udif};
 use crate::container::SECTOR;
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -40,7 +41,7 @@ impl Udif {
         let mut verdicts = vec![self.verify_tables_sum()];
         verdicts.extend(self.verify_stored(progress)?);
         for (table, name) in self.tables.iter().zip(names) {
-            let computed = self.inner.table_sum(table, progress)?;
+            let computed = self.contents.table_sum(table, progress)?;
             verdicts.push(Verdict { of: name.clone(), stored: table.checksum, computed: Some(computed) });
         }
         Ok(verdicts)
@@ -52,7 +53,7 @@ impl Udif {
         let mut areas: Vec<_> =
             self.tables.iter().map(|table| (table.first_sector, table.first_sector + table.sector_count)).collect();
         areas.sort_unstable();
-        areas.push((self.inner.len / SECTOR, u64::MAX));
+        areas.push((self.contents.len / SECTOR, u64::MAX));
         let mut covered = 0;
         for (start, end) in areas {
             if start > covered {
@@ -78,7 +79,7 @@ impl Udif {
 
     /// The sums of the bytes as stored, one for each file; newer images have none.
     pub fn verify_stored(&self, progress: &dyn Progress) -> Result<Vec<Verdict>> {
-        let pieces = (1..).zip(self.inner.fork.pieces());
+        let pieces = (1..).zip(self.contents.fork.pieces());
         pieces.map(|(number, piece)| self.verify_piece(number, piece, progress)).collect()
     }
 
@@ -102,7 +103,7 @@ const PIECE: usize = 1 << 20;
 /// Runs that are decoded side by side before their sums are joined.
 const BATCH: usize = 64;
 
-impl Inner {
+impl Contents {
     /// The sum of a table's content: zeros count, what the file system has not allocated does not.
     fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
         let mut runs: Vec<_> = table.runs.iter().filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore).collect();

@@ -12,11 +12,14 @@ use crate::ops::ahead::{self, Piece};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
-/// What a thread takes at a time, if the target's bands allow.
-const STRETCH: u64 = 64 << 20;
+/// What a thread takes at a time, if the target's bands allow: little, so that none is left with much of a source that takes
+/// long to decode.
+const STRETCH: u64 = 4 << 20;
 /// Bytes read at a time: what a core's cache holds, so that looking for zeros and writing find them there. More is no
 /// faster anywhere, and on ext4 twice as slow. Copies by the kernel are not: it does not look for zeros.
 const PIECE: usize = 256 << 10;
+/// A short extent is read at once: compressed chunks are extents of their own, and are decoded whole.
+const WHOLE: usize = 1 << 20;
 /// Zeros are left out in whole blocks of this size, the one in which files are stored.
 const BLOCK: usize = 4096;
 /// More threads than this only wait for the disk.
@@ -140,7 +143,7 @@ impl Job<'_> {
     /// Takes stretches until there are none.
     fn work(&self) -> Result<Copied> {
         let mut copied = Copied::default();
-        let mut buf = vec![0; PIECE];
+        let mut buf = vec![0; WHOLE];
         loop {
             let end_from = |at: u64| (at - at % self.stretch).saturating_add(self.stretch).min(self.end);
             let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < self.end).then(|| end_from(at)));
@@ -182,11 +185,12 @@ impl Job<'_> {
     }
 
     fn copy_data(&self, range: Range<u64>, buf: &mut [u8], copied: &mut Copied) -> Result<()> {
+        let whole = range.end - range.start <= WHOLE as u64;
         let mut at = range.start;
         while at < range.end {
             self.check()?;
-            // Up to the next multiple of the buffer's length, so that all but the first piece begin with a block.
-            let most = buf.len() as u64 - at % buf.len() as u64;
+            // Up to the next multiple of a piece, so that all but the first begin with a block.
+            let most = if whole { WHOLE as u64 } else { PIECE as u64 - at % PIECE as u64 };
             let piece = &mut buf[..most.min(range.end - at) as usize];
             self.from.read_at(at, piece)?;
             if self.zeros {

@@ -1,0 +1,150 @@
+//! The disk as a device, which is only read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::ahead::Reader;
+use super::chunks::{Chunk, ChunkIndex};
+use super::contents::{CACHE, LONG_CHUNK};
+use super::layout::RunKind;
+use super::{LAYER, SECTOR, Udif};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::{Error, Kind, Result};
+
+/// Chunks of at least this much that are asked for whole are decoded straight into the caller's buffer. Shorter ones are kept:
+/// they may be asked for again, as the nodes of a tree are.
+const DIRECT: usize = 64 << 10;
+
+impl Udif {
+    /// Whether all of a chunk was asked for, and nobody has decoded it, or is about to.
+    fn is_direct(&self, index: ChunkIndex, chunk: &Chunk, asked: usize) -> bool {
+        let whole = asked as u64 == chunk.len && asked >= DIRECT;
+        whole && matches!(chunk.kind, RunKind::Packed(_)) && !self.contents.cache.expects(index)
+    }
+
+    /// Reads the part of `chunk` that begins at byte `from` of the disk.
+    fn read_part(&self, index: ChunkIndex, chunk: &Chunk, from: u64, out: &mut [u8]) -> Result<()> {
+        let within = (from - chunk.start) as usize;
+        match chunk.kind {
+            RunKind::Zero | RunKind::Ignore => out.fill(0),
+            RunKind::Raw => self.contents.fork.read_at(chunk.offset + within as u64, out)?,
+            RunKind::Packed(_) => {
+                let plain = self.contents.decoded(index, chunk)?;
+                out.copy_from_slice(&plain[within..within + out.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the other cores decode what a reader who goes through the disk in order asks for after `range`.
+    fn begin_ahead(&self, reader: &Reader<'_>, range: Range<u64>) {
+        let chunks = &self.contents.chunks;
+        let Some(Ok((first, _))) = (!range.is_empty()).then(|| chunks.at(range.start)) else { return };
+        let Ok((last, chunk)) = chunks.at(range.end - 1) else { return };
+        let most = (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64);
+        for index in reader.passes(first.0, last.0, most as u32) {
+            let index = ChunkIndex(index);
+            let is_short = |chunk: &Chunk| matches!(chunk.kind, RunKind::Packed(_)) && chunk.len <= LONG_CHUNK;
+            if !chunks.get(index).is_some_and(is_short) || self.contents.cache.expects(index) {
+                continue;
+            }
+            // Work that waits does not keep the file open.
+            let (contents, ahead) = (Arc::downgrade(&self.contents), self.ahead.clone());
+            rayon::spawn(move || {
+                ahead.run(index.0, || {
+                    let Some(contents) = contents.upgrade() else { return };
+                    if let Some(chunk) = contents.chunks.get(index) {
+                        // A failure is met again, and told, by whoever reads the chunk.
+                        drop(contents.decoded(index, chunk));
+                    }
+                });
+            });
+        }
+    }
+}
+
+fn is_packed(found: Option<(ChunkIndex, &Chunk)>) -> bool {
+    matches!(found, Some((_, Chunk { kind: RunKind::Packed(_), .. })))
+}
+
+impl BlockDevice for Udif {
+    fn info(&self) -> Info {
+        let len = self.contents.len;
+        Info { len, block: SECTOR as u32, write: 1, discard: SECTOR, access: Access::ReadOnly }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = self.info().check(LAYER, offset, buf.len() as u64)?;
+        let reader = self.ahead.reader();
+        self.begin_ahead(&reader, offset..end);
+        let mut parts = Vec::new();
+        let mut rest = buf;
+        for (run, found) in self.contents.runs(offset..end) {
+            let (out, after) = std::mem::take(&mut rest).split_at_mut((run.end - run.start) as usize);
+            rest = after;
+            match found {
+                None => out.fill(0),
+                Some((index, chunk)) if self.is_direct(index, chunk, out.len()) => parts.push((chunk, out)),
+                Some((index, chunk)) => self.read_part(index, chunk, run.start, out)?,
+            }
+        }
+        let decode = |(chunk, out): (&Chunk, &mut [u8])| {
+            let _turn = self.contents.turn(chunk);
+            self.contents.decode(chunk, out)
+        };
+        match parts.len() {
+            // Not worth another thread.
+            0 | 1 => parts.into_iter().try_for_each(decode),
+            _ => parts.into_par_iter().try_for_each(decode),
+        }
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        let mut extent: Option<Extent> = None;
+        for (run, found) in self.contents.runs(range.clone()) {
+            let kind = match found.map(|(_, chunk)| chunk.kind) {
+                None | Some(RunKind::Ignore) => ExtentKind::Hole,
+                Some(RunKind::Zero) => ExtentKind::Zero,
+                Some(RunKind::Raw | RunKind::Packed(_)) => ExtentKind::Data,
+            };
+            let len = run.end - run.start;
+            match &mut extent {
+                // A chunk stands alone: whoever reads run after run asks for what is decoded in one go.
+                None if is_packed(found) => return Ok(Extent { kind, len }),
+                None => extent = Some(Extent { kind, len }),
+                Some(extent) if extent.kind == kind && !is_packed(found) => extent.len += len,
+                Some(_) => break,
+            }
+        }
+        extent.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(Error::read_only(LAYER))
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        let Some((run, Some((_, chunk)))) = self.contents.runs(range).next() else { return Ok(None) };
+        if chunk.kind != RunKind::Raw {
+            return Ok(None);
+        }
+        let from = chunk.offset + (run.start - chunk.start);
+        self.contents.fork.lend(from..from + (run.end - run.start))
+    }
+}
