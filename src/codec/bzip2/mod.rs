@@ -1,10 +1,27 @@
 //! bzip2 streams.
+//!
+//! * [`decode`](mod@decode): read. [`bits`], [`huffman`] codes, [`recency`] and [`sorted`] blocks: its steps.
+
+mod bits;
+mod decode;
+mod huffman;
+mod recency;
+mod sorted;
 
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
+use self::decode::Decoded;
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
+    match decode::decode(packed, plain)? {
+        Decoded::Whole => Ok(()),
+        Decoded::Randomised => decode_old(packed, plain),
+    }
+}
+
+/// By the library, which knows what versions before 0.9.5 wrote.
+fn decode_old(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let mut stream = Decompress::new(false);
     loop {
         let (taken, given) = (stream.total_in() as usize, stream.total_out() as usize);
