@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::device::{BlockDeviceExt, ExtentKind};
-use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
+use bandsaw::open::{self, CreateOptions, Image};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, convert, resume, stream};
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::{Progress, Silent};
+use common::converting::{StopAfter, names, open_as};
 use common::corpus;
 
 const MIB: u64 = 1 << 20;
@@ -35,10 +36,6 @@ fn source(path: &Path, format: Format) -> Image {
     image.disk().flush().unwrap();
     drop(image);
     open_as(path, format)
-}
-
-fn open_as(path: &Path, format: Format) -> Image {
-    open::open(path, &OpenOptions { image_format: Some(format), ..OpenOptions::default() }).unwrap()
 }
 
 fn to(format: Format, band_size: Option<u64>) -> ConvertOptions {
@@ -147,7 +144,7 @@ fn a_disk_is_written_from_front_to_back() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("a"), Format::Asif);
     let expected = contents(&from);
-    let run = |out: File| stream(&**from.disk(), Format::Udrw, None, out, &Silent).unwrap();
+    let run = |out: File| stream(&from, &to(Format::Udrw, None), out, &Silent).unwrap();
 
     let (mut reader, writer) = std::io::pipe().unwrap();
     let piped = std::thread::scope(|scope| {
@@ -173,7 +170,7 @@ fn a_disk_is_written_from_front_to_back() {
     run(File::options().write(true).open(&path).unwrap());
     assert!(fs::read(&path).unwrap() == expected, "what was there before does not show through holes");
 
-    let error = stream(&**from.disk(), Format::Udsp, None, File::create(&path).unwrap(), &Silent).unwrap_err();
+    let error = stream(&from, &to(Format::Udsp, None), File::create(&path).unwrap(), &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
 }
 
@@ -185,21 +182,6 @@ fn sums_are_of_the_disk() {
     let expected = corpus::sha256(&contents(&images[0]));
     for image in &images {
         assert_eq!(checksum(&**image.disk(), Algorithm::Sha256, &Silent).unwrap(), expected);
-    }
-}
-
-/// Says stop after some bytes.
-struct StopAfter {
-    left: AtomicU64,
-}
-
-impl Progress for StopAfter {
-    fn stage(&self, _name: &str, _total: u64) {}
-    fn advance(&self, n: u64) {
-        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(n)));
-    }
-    fn cancelled(&self) -> bool {
-        self.left.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -273,7 +255,7 @@ fn compressed_images_hold_the_same_disk() {
         assert_eq!(last.format(), format);
         assert!(last.udif().unwrap().verify(&Silent).unwrap().iter().all(|verdict| verdict.agrees() == Some(true)), "{format}");
         let streamed = folder.path().join("streamed");
-        stream(&**last.disk(), format, None, File::create(&streamed).unwrap(), &Silent).unwrap();
+        stream(&last, &to(format, None), File::create(&streamed).unwrap(), &Silent).unwrap();
         assert!(fs::read(&streamed).unwrap() == fs::read(&path).unwrap(), "{format} to a stream");
     }
     let raw = folder.path().join("raw");
@@ -296,4 +278,43 @@ fn what_compressed_images_do_not_have_is_refused() {
     let stop = StopAfter { left: MIB.into() };
     assert_eq!(convert(&from, &folder.path().join("b"), &udzo, &stop).unwrap_err().kind(), Kind::Cancelled);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
+}
+
+/// Damage that no codec notices does not pass for a disk: the image's own sums tell, whatever is made of it, and nothing is left.
+#[test]
+fn a_damaged_source_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(&folder.path().join("from.img"), Format::Udrw);
+    for format in [Format::Udro, Format::Udco] {
+        let path = folder.path().join("damaged.dmg");
+        let options = ConvertOptions { overwrite: true, ..to(format, None) };
+        drop(convert(&from, &path, &options, &Silent).unwrap());
+        let whole = open_as(&path, format);
+        assert_eq!(whole.udif().unwrap().usage().held % 512, 0);
+        for target in [Format::Udrw, Format::Udsb, Format::Asif, Format::Udzo] {
+            let good =
+                convert(&whole, &folder.path().join("good"), &ConvertOptions { overwrite: true, ..to(target, None) }, &Silent);
+            assert!(contents(&good.unwrap().image) == contents(&from));
+        }
+        drop(whole);
+        let mut bytes = fs::read(&path).unwrap();
+        // A literal of the first chunk: any other byte is as good to the codec.
+        bytes[1] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let damaged = open_as(&path, format);
+        let before = names(folder.path());
+        for target in [Format::Udrw, Format::Udsb, Format::Asif, Format::Ulfo] {
+            let place = folder.path().join("copy");
+            let error = convert(&damaged, &place, &to(target, None), &Silent).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{format} to {target}: {error}");
+            assert!(error.to_string().contains("damaged.dmg") && error.to_string().contains("checksum"), "{error}");
+            assert_eq!(names(folder.path()), before);
+        }
+        let out = || File::create(folder.path().join("out")).unwrap();
+        assert_eq!(stream(&damaged, &to(Format::Udrw, None), out(), &Silent).unwrap_err().kind(), Kind::Corrupt);
+        let all_the_same = ConvertOptions { ignore_checksums: true, ..to(Format::Udrw, None) };
+        stream(&damaged, &all_the_same, out(), &Silent).unwrap();
+        assert_eq!(fs::metadata(folder.path().join("out")).unwrap().len(), LEN);
+        fs::remove_file(folder.path().join("out")).unwrap();
+    }
 }

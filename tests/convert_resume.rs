@@ -4,14 +4,14 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, resume};
-use bandsaw::progress::{Progress, Silent};
+use bandsaw::progress::Silent;
+use common::converting::{StopAfter, names, open_as};
 
 const MIB: u64 = 1 << 20;
 /// Four steps and a bit, mostly holes.
@@ -27,34 +27,8 @@ fn source(path: &Path) -> Image {
     open_as(path, Format::Udsb)
 }
 
-fn open_as(path: &Path, format: Format) -> Image {
-    open::open(path, &OpenOptions { image_format: Some(format), ..OpenOptions::default() }).unwrap()
-}
-
 fn sum(image: &Image) -> String {
     checksum(&**image.disk(), Algorithm::Crc32, &Silent).unwrap()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
-/// Says stop after some bytes, and counts them.
-struct StopAfter {
-    left: AtomicU64,
-}
-
-impl Progress for StopAfter {
-    fn stage(&self, _name: &str, _total: u64) {}
-    fn advance(&self, n: u64) {
-        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(n)));
-    }
-    fn cancelled(&self) -> bool {
-        self.left.load(Ordering::Relaxed) == 0
-    }
 }
 
 #[test]

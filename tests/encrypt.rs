@@ -141,6 +141,30 @@ fn a_disk_goes_through_every_encryption_and_back() {
 }
 
 #[test]
+fn compressed_images_are_encrypted() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain.img");
+    let source = open::create(&plain, &CreateOptions { len: 3 * MIB, ..CreateOptions::default() }).unwrap();
+    let words = b"written in the clear ".repeat(9000);
+    source.disk().write_at(MIB - 5000, &words).unwrap();
+    source.disk().flush().unwrap();
+    let expected = source.disk().read_vec(0, 3 << 20).unwrap();
+    for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo] {
+        let path = folder.path().join(format!("{format}.dmg"));
+        let key_bits = if format == Format::Udzo { 128 } else { 256 };
+        let options = ConvertOptions { format, encryption: encryption("key", key_bits), ..ConvertOptions::default() };
+        drop(convert(&source, &path, &options, &Silent).unwrap());
+        assert!(!stores(&path, b"koly") && !stores(&path, b"written in the clear"), "{format}");
+        assert_eq!(open(&path, Some("Key"), Access::ReadOnly).unwrap_err().kind(), Kind::WrongKey);
+        let image = open(&path, Some("key"), Access::ReadOnly).unwrap();
+        assert_eq!((image.format(), image.encryption().unwrap().key_bits), (format, key_bits));
+        assert!(image.disk().read_vec(0, 3 << 20).unwrap() == expected, "{format}");
+        let verdicts = image.udif().unwrap().verify(&Silent).unwrap();
+        assert!(verdicts.iter().all(|verdict| verdict.agrees() == Some(true)), "{format}");
+    }
+}
+
+#[test]
 fn an_encrypted_raw_image_stores_every_block_unless_it_is_thin() {
     use std::os::unix::fs::MetadataExt;
     let folder = tempfile::tempdir().unwrap();

@@ -136,7 +136,7 @@ fn corpus_is_packed_again() {
         for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo] {
             // One that is still read ahead stays in use for a moment after it is closed.
             let path = scratch.path().join(format!("{format}-{}", known.path().replace('/', "-")));
-            let options = ConvertOptions { format, ..ConvertOptions::default() };
+            let options = ConvertOptions { format, remove_signature: true, ..ConvertOptions::default() };
             let packed = convert(&image, &path, &options, &Silent).unwrap_or_else(|error| panic!("{}: {error}", known.path()));
             let disk = packed.image.disk();
             let bytes = disk.read_vec(0, disk.info().len as usize).unwrap();
@@ -162,7 +162,7 @@ fn areas_are_those_of_macos() {
         }
         let image = opened::open(&known, scratch.path()).unwrap().unwrap();
         let path = scratch.path().join(known.path().replace('/', "-"));
-        let options = ConvertOptions { format: Format::Udzo, ..ConvertOptions::default() };
+        let options = ConvertOptions { format: Format::Udzo, remove_signature: true, ..ConvertOptions::default() };
         let packed = convert(&image, &path, &options, &Silent).unwrap();
         let tables = |image: &open::Image| {
             let tables = image.udif().unwrap().resources().iter().filter(|resource| resource.kind == "blkx");

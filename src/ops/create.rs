@@ -193,7 +193,9 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         let disk: Arc<dyn BlockDevice> = Arc::new(Raw::blank(scratch.file().clone(), len)?);
         let built = plan.build(&disk, ids.disk, progress)?;
         let options = ConvertOptions { format, level, overwrite, ..ConvertOptions::default() };
-        let image = convert::udif::pack(&*disk, path, &options, progress).map_err(|error| error.in_file(path))?.image;
+        let image = convert::udif::pack(convert::Source::Disk(&*disk), path, &options, progress)
+            .map_err(|error| error.in_file(path))?
+            .image;
         return Ok(Created { image, volume: Some(built) });
     }
     let draft = draft(len)?;

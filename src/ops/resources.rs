@@ -108,7 +108,7 @@ fn edit_in(
     }
     let (mut resources, signature) = udif::read_list(image)?;
     if signature.is_some() && !options.remove_signature {
-        return Err(Error::new(Kind::ReadOnly, LAYER, super::segment::SIGNED));
+        return Err(Error::new(Kind::ReadOnly, LAYER, super::convert::SIGNED));
     }
     change(&mut resources)?;
     udif::write_list(image, &resources)

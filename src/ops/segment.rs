@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::convert::keep_signature;
 use crate::container::udif::{Cut, MOST_WRITTEN_PARTS, Udif, part_path};
 use crate::open::{FileDraft, Image};
 use crate::progress::Progress;
@@ -37,9 +38,7 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
         let message = "has layers over it, and a copy of its chunks would lack what is in them; convert it first";
         return Err(named(Error::new(Kind::Invalid, LAYER, message)));
     }
-    if udif.signature().is_some() && !options.remove_signature {
-        return Err(named(Error::new(Kind::ReadOnly, LAYER, SIGNED)));
-    }
+    keep_signature(image, options.remove_signature)?;
     let parts = udif.cut(options.cut).map_err(named)?;
     let first_is_dmg = first.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
     if parts.count() > 1 && !first_is_dmg {
@@ -60,9 +59,6 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
     files.into_iter().rev().try_for_each(|file| file.settle().map(drop))?;
     Ok(paths)
 }
-
-/// The message of the error about an image whose code signature would be lost.
-pub const SIGNED: &str = "is signed, and its code signature does not survive a change of the file";
 
 /// Refuses to leave a part of another, longer set behind the last of this: it would look like one of it.
 fn check_next(first: &Path, count: u32) -> Result<()> {

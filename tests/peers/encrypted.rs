@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::crypt::{Certificate, Device, Key, Locked, Protection, Secret};
+use bandsaw::crypt::{Certificate, Device, Encryption, Key, Locked, Protection, Secret};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::open;
+use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::progress::Silent;
 use bandsaw::store::{Local, LocalFile, Open};
 
 use crate::common::corpus;
@@ -27,6 +31,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("cryptography", &[PYTHON])
         .test("decrypts_our_files", decrypts_our_files)
         .test("decrypts_our_bundle", decrypts_our_bundle)
+        .test("decrypts_our_compressed_images", decrypts_our_compressed_images)
         .test("opens_our_certificate_entry", opens_our_certificate_entry)
         .test("we_decrypt_its_files", we_decrypt_its_files)
         .corpus_test("reads_what_macos_wrote", reads_what_macos_wrote);
@@ -94,6 +99,29 @@ fn decrypts_our_bundle() {
         }
         bundle.flush().expect("flushing");
         assert!(decrypt(&folder, &key, &out) == plain, "blocks of {block} bytes");
+    }
+}
+
+/// What is decrypted is a compressed image like any other.
+fn decrypts_our_compressed_images() {
+    let scratch = crate::scratch();
+    let [raw, key] = ["raw.img", "key"].map(|name| scratch.path().join(name));
+    std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
+    let source = open::create(&raw, &open::CreateOptions { len: 2 << 20, ..Default::default() }).expect("a disk");
+    source.disk().write_at(700_000, &noise(300_000)).expect("writing");
+    source.disk().flush().expect("flushing");
+    for format in [Format::Udzo, Format::Ulmo] {
+        let [image, out] = ["dmg", "plain.dmg"].map(|end| scratch.path().join(format!("{format}.{end}")));
+        let encryption = Encryption { iterations: Some(1500), ..Encryption::new(Secret::new(PASSPHRASE.into())) };
+        let options = ConvertOptions { format, encryption: Some(encryption), ..ConvertOptions::default() };
+        drop(convert(&source, &image, &options, &Silent).expect("packing"));
+        let decrypted = decrypt(&image, &key, &out);
+        assert_eq!(decrypted[decrypted.len() - 512..][..4], *b"koly", "{format}");
+        let opening = open::OpenOptions { image_format: Some(format), ..Default::default() };
+        let opened = open::open(&out, &opening).expect("opening what was decrypted");
+        assert!(opened.encryption().is_none());
+        let bytes = |image: &open::Image| image.disk().read_vec(0, 2 << 20).expect("reading");
+        assert!(bytes(&opened) == bytes(&source), "{format}");
     }
 }
 

@@ -7,7 +7,7 @@
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
 //! * [`list`]: resources written as a property list, [`roman`] the text in them; [`edit`]: other resources in a finished image,
 //!   [`licence`] those that make a licence. [`verify`]: the stored sums.
-//! * [`check`](mod@check): all that is wrong with the structure.
+//! * [`check`](mod@check): all that is wrong with the structure. [`checked`]: sums compared while a disk is read.
 //! * [`encode`](mod@encode): a new image of any disk.
 //!
 //! Reading is never refused because of a signature, extra resources or a sector count of 0; what a file lacks of the disk reads as
@@ -16,6 +16,7 @@
 mod ahead;
 mod cache;
 mod check;
+mod checked;
 mod chunks;
 mod contents;
 mod edit;
@@ -46,6 +47,7 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
 pub use check::check;
+pub use checked::Checked;
 pub use edit::{read_list, write_list};
 pub use encode::{Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice, ToStream, encode};
 pub use layout::{Checksum, Segment};

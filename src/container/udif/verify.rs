@@ -105,7 +105,7 @@ const BATCH: usize = 64;
 
 impl Contents {
     /// The sum of a table's content: zeros count, what the file system has not allocated does not.
-    fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
+    pub(super) fn table_sum(&self, table: &Table, progress: &dyn Progress) -> Result<u32> {
         let mut runs: Vec<_> = table.runs.iter().filter(|run| run.sector_count > 0 && run.kind != RunKind::Ignore).collect();
         runs.sort_unstable_by_key(|run| run.first_sector);
         let mut sum = Hasher::new();

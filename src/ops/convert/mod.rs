@@ -14,6 +14,7 @@ use std::path::Path;
 use crate::codec::Level;
 use crate::container::Format;
 use crate::crypt::Encryption;
+use crate::device::BlockDevice;
 use crate::open::{CreateOptions, Draft, Image};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -37,11 +38,16 @@ pub struct ConvertOptions {
     pub overwrite: bool,
     /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
     pub encryption: Option<Encryption>,
+    /// Whether a code signature may be lost, which covers the bytes of the old file.
+    pub remove_signature: bool,
+    /// Whether to go on where the source's own checksums say that it is damaged.
+    pub ignore_checksums: bool,
 }
 
 impl ConvertOptions {
     /// Refuses what the format does not have.
     fn check(&self, from: &Image) -> Result<()> {
+        keep_signature(from, self.remove_signature)?;
         check_level(self.format, self.level)?;
         self.create(from).check()
     }
@@ -58,6 +64,48 @@ impl ConvertOptions {
             // What is not written of it is noise, so the copy writes every block.
             thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
         }
+    }
+}
+
+/// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless it may go.
+pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
+    if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
+        return Err(Error::new(Kind::ReadOnly, "image", SIGNED).in_file(image.path()));
+    }
+    Ok(())
+}
+
+/// The message of the error about an image whose code signature would be lost.
+pub const SIGNED: &str = "is signed, and its code signature does not survive a change of the file";
+
+/// What is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source<'a> {
+    Image(&'a Image),
+    Disk(&'a dyn BlockDevice),
+}
+
+impl Source<'_> {
+    fn disk(&self) -> &dyn BlockDevice {
+        match self {
+            Self::Image(image) => &**image.disk(),
+            Self::Disk(disk) => *disk,
+        }
+    }
+
+    /// Has `work` read the whole disk, and compares that with the sums that the image stores, where it does.
+    fn read<R>(&self, ignore_checksums: bool, work: impl FnOnce(&dyn BlockDevice) -> Result<R>) -> Result<R> {
+        let sums = match self {
+            Self::Image(image) if !ignore_checksums && image.overlays().next().is_none() => {
+                image.udif().map(|udif| (image, udif))
+            }
+            _ => None,
+        };
+        let Some((image, udif)) = sums else { return work(self.disk()) };
+        let disk = udif.checked();
+        let done = work(&disk)?;
+        disk.finish().map_err(|error| error.in_file(image.path()))?;
+        Ok(done)
     }
 }
 
@@ -85,7 +133,7 @@ pub struct Converted {
 pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
     if options.format.is_udif() {
-        return udif::pack(&**from.disk(), to, options, progress).map_err(|error| error.in_file(to));
+        return udif::pack(Source::Image(from), to, options, progress).map_err(|error| error.in_file(to));
     }
     onto_blank_disk(from, to, options, progress)
 }
@@ -94,7 +142,8 @@ pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn
 fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
     let create = options.create(from);
     let draft = Draft::new(to, &create)?;
-    let copied = copy::copy(&**from.disk(), &**draft.image().disk(), order(draft.image(), create.thin), progress)?;
+    let (target, order) = (draft.image().disk(), order(draft.image(), create.thin));
+    let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy::copy(disk, &**target, order, progress))?;
     progress.check()?;
     progress.stage("flush", 0);
     Ok(Converted { image: draft.finish()?, copied })

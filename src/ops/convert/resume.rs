@@ -8,7 +8,8 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::copy::{Copied, copy_range};
-use super::{ConvertOptions, Converted, order};
+use super::{ConvertOptions, Converted, Source, order};
+use crate::device::BlockDevice;
 use crate::open::{CreateOptions, Image, KeptDraft};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
@@ -21,24 +22,33 @@ const STEP: u64 = 256 << 20;
 /// call goes on from there. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
 /// that was changed since, or with other options.
 pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+    options.check(from).map_err(|error| error.in_file(to))?;
     if options.encryption.is_some() {
         let message = "a conversion to an encrypted image does not go on where it was broken off; convert it in one go";
         return Err(Error::unsupported("convert", message).in_file(to));
     }
-    let disk = from.disk();
     if !options.format.can_change() {
         let message = format!("{} is made in one go: there is nothing to go on with", options.format);
         return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
     }
     let create = options.create(from);
     let mut draft = KeptDraft::new(to, &create, &identity(from, &create)?)?;
-    let (len, order) = (disk.info().len, order(draft.image(), false));
+    let len = from.disk().info().len;
     progress.stage("copy", len);
     progress.advance(draft.done());
+    let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy_on(disk, &mut draft, progress))?;
+    progress.check()?;
+    progress.stage("flush", 0);
+    Ok(Converted { image: draft.finish()?, copied })
+}
+
+/// Copies what is missing, and keeps step after step.
+fn copy_on(disk: &dyn BlockDevice, draft: &mut KeptDraft, progress: &dyn Progress) -> Result<Copied> {
+    let (len, order) = (disk.info().len, order(draft.image(), false));
     let (mut at, mut copied, mut kept) = (draft.done(), Copied::default(), Copied::default());
     while at < len {
         let end = (at - at % STEP).saturating_add(STEP).min(len);
-        copied = copied + copy_range(&**disk, &**draft.image().disk(), at..end, order, progress)?;
+        copied = copied + copy_range(disk, &**draft.image().disk(), at..end, order, progress)?;
         at = end;
         // Long holes are as quick to pass over the next time.
         if copied != kept {
@@ -46,9 +56,7 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
             kept = copied;
         }
     }
-    progress.check()?;
-    progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish()?, copied })
+    Ok(copied)
 }
 
 /// What the target is made from and how, in one line: the same as long as nothing of it is changed.

@@ -6,10 +6,10 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use super::copy::{Copied, runs_of_data};
-use crate::codec::Level;
-use crate::container::Format;
+use super::{ConvertOptions, Source};
 use crate::container::udif::ToStream;
 use crate::device::BlockDevice;
+use crate::open::Image;
 use crate::ops::ahead::{self, PIECE, Piece};
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -18,28 +18,30 @@ const LAYER: &str = "output";
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Writes `disk` to `out` in a format that is written in one pass: a raw one, or a kind of UDIF, which `level` is for. In a raw
-/// one holes and zeros become holes where `out` is a file that ends where it is written to, and zeros elsewhere.
+/// Writes the disk of `from` to `out` in a format that is written in one pass: a raw one, or a kind of UDIF. In a raw one holes
+/// and zeros become holes where `out` is a file that ends where it is written to, and zeros elsewhere.
 ///
-/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it fails stays: nobody can take it back.
-pub fn stream(
-    disk: &dyn BlockDevice,
-    format: Format,
-    level: Option<Level>,
-    out: File,
-    progress: &dyn Progress,
-) -> Result<Copied> {
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. What was written when it fails stays: nobody can take it
+/// back, also where the source's checksums say at the end that it is damaged.
+pub fn stream(from: &Image, options: &ConvertOptions, out: File, progress: &dyn Progress) -> Result<Copied> {
+    let ConvertOptions { format, level, ignore_checksums, .. } = *options;
     super::check_level(format, level)?;
+    super::keep_signature(from, options.remove_signature)?;
+    let from = Source::Image(from);
     if format.is_udif() {
         // Small chunks and many of them: a pipe takes them together.
         let mut out = BufWriter::with_capacity(PIECE, out);
-        let copied = super::udif::write(disk, format, level, &mut ToStream(&mut out), progress)?;
+        let copied = super::udif::write(from, ignore_checksums, (format, level), &mut ToStream(&mut out), progress)?;
         return out.flush().map_err(failed).map(|()| copied);
     }
     if !format.is_plain() {
         let message = format!("{format} ({}) is not written from front to back, so it needs a file", format.description());
         return Err(Error::unsupported(LAYER, message));
     }
+    from.read(ignore_checksums, |disk| plain(disk, out, progress))
+}
+
+fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<Copied> {
     let len = disk.info().len;
     progress.stage("copy", len);
     let (mut out, mut copied) = (Out::new(out), Copied::default());

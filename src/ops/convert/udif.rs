@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ConvertOptions, Converted, Copied};
+use super::{ConvertOptions, Converted, Copied, Source};
 use crate::codec::Level;
 use crate::container::Format;
 use crate::container::udif::{self, Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice};
@@ -13,19 +13,14 @@ use crate::partition::{self, Scheme};
 use crate::progress::Progress;
 use crate::{Kind, Result};
 
-/// Makes an image at `to` that holds `disk`, durably.
-pub(in crate::ops) fn pack(
-    disk: &dyn BlockDevice,
-    to: &Path,
-    options: &ConvertOptions,
-    progress: &dyn Progress,
-) -> Result<Converted> {
+/// Makes an image at `to` that holds the disk of `from`, durably.
+pub(in crate::ops) fn pack(from: Source<'_>, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
     let ConvertOptions { format, level, overwrite, encryption, .. } = options;
     EncodeOptions { format: *format, level: *level }.check()?;
     let draft = FileDraft::new(to, *overwrite)?;
     let fill = |target: &dyn BlockDevice| -> Result<Copied> {
         let mut out = ToDevice::new(target);
-        let copied = write(disk, *format, *level, &mut out, progress)?;
+        let copied = write(from, options.ignore_checksums, (*format, *level), &mut out, progress)?;
         out.finish()?;
         progress.check()?;
         progress.stage("flush", 0);
@@ -36,7 +31,8 @@ pub(in crate::ops) fn pack(
         None => fill(&**draft.file())?,
         // At most as long as the disk, and the list of its chunks.
         Some(encryption) => {
-            let most = disk.info().len.saturating_add(disk.info().len / 1024 + (64 << 20));
+            let len = from.disk().info().len;
+            let most = len.saturating_add(len / 1024 + (64 << 20));
             fill(&crypt::Device::create(draft.file().clone(), &encryption.protection(most)?)?)?
         }
     };
@@ -45,17 +41,20 @@ pub(in crate::ops) fn pack(
     Ok(Converted { image: draft.finish(&opened)?, copied })
 }
 
-/// Writes an image that holds `disk` to `sink`.
+/// Writes an image that holds the disk of `from` to `sink`.
 pub(super) fn write(
-    disk: &dyn BlockDevice,
-    format: Format,
-    level: Option<Level>,
+    from: Source<'_>,
+    ignore_checksums: bool,
+    (format, level): (Format, Option<Level>),
     sink: &mut dyn Sink,
     progress: &dyn Progress,
 ) -> Result<Copied> {
-    let (numbers, areas) = areas(disk)?;
-    let Encoded { read, written } = udif::encode(disk, (numbers, &areas), &EncodeOptions { format, level }, sink, progress)?;
-    Ok(Copied { read, written })
+    let (numbers, areas) = areas(from.disk())?;
+    from.read(ignore_checksums, |disk| {
+        let options = EncodeOptions { format, level };
+        let Encoded { read, written } = udif::encode(disk, (numbers, &areas), &options, sink, progress)?;
+        Ok(Copied { read, written })
+    })
 }
 
 /// The areas that get tables of their own. A disk whose map is of no use is one area.

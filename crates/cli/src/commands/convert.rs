@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::open::Image;
-use bandsaw::ops::convert::{ConvertOptions, Copied, convert, resume, stream};
+use bandsaw::ops::convert::{ConvertOptions, Copied, SIGNED, convert, resume, stream};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -54,6 +54,12 @@ pub(crate) struct Convert {
     /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from there if it is there
     #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"])]
     resume: bool,
+    /// Go on although the source is signed; the new image is not
+    #[arg(long)]
+    remove_signature: bool,
+    /// Go on although the checksums stored in the source say that it is damaged
+    #[arg(long, visible_alias = "ignorebadchecksums")]
+    ignore_checksums: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
@@ -108,8 +114,18 @@ struct Converted {
 
 impl Convert {
     /// The verb for this image.
-    pub(super) fn of(source: OsString, target: PathBuf, container: Container, opening: Opening) -> Self {
-        Self { source, target: Some(target), output: None, resume: false, container, opening, wish: Wish::default() }
+    pub(super) fn of(source: OsString, target: PathBuf, remove_signature: bool, container: Container, opening: Opening) -> Self {
+        Self {
+            source,
+            target: Some(target),
+            output: None,
+            resume: false,
+            remove_signature,
+            ignore_checksums: false,
+            container,
+            opening,
+            wish: Wish::default(),
+        }
     }
 
     pub(crate) fn run(&self, output: &Output) -> Outcome {
@@ -159,10 +175,7 @@ impl Convert {
     }
 
     fn to_file(&self, source: &Image, target: &Path, format: Format, encryption: Option<Encryption>, output: &Output) -> Outcome {
-        let Container { band_size, overwrite, .. } = self.container;
-        let sector_size = self.container.sector_size();
-        let level = self.container.level()?;
-        let options = ConvertOptions { format, band_size, sector_size, level, overwrite, encryption };
+        let options = self.options(format, encryption)?;
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
         let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
@@ -177,8 +190,20 @@ impl Convert {
         })
     }
 
+    fn options(&self, format: Format, encryption: Option<Encryption>) -> Outcome<ConvertOptions> {
+        let Container { band_size, overwrite, .. } = self.container;
+        let Self { remove_signature, ignore_checksums, .. } = *self;
+        let (sector_size, level) = (self.container.sector_size(), self.container.level()?);
+        Ok(ConvertOptions { format, band_size, sector_size, level, overwrite, encryption, remove_signature, ignore_checksums })
+    }
+
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
+            Kind::ReadOnly if error.message() == SIGNED => {
+                Failure::from(error).hint("--remove-signature goes on and leaves the signature out")
+            }
+            Kind::Corrupt if error.layer() == "udif" => Failure::from(error)
+                .hint("`bandsaw verify` compares all checksums; --ignore-checksums goes on in spite of those of the disk"),
             Kind::Cancelled if self.resume => {
                 Failure::from(error).hint("what is done is kept; the same command goes on from there")
             }
@@ -200,7 +225,8 @@ impl Convert {
         let bar = Bar::new(output);
         let out = io::stdout().as_fd().try_clone_to_owned();
         let out = out.map_err(|error| Error::io("standard output", "cannot be used", error))?;
-        let copied = stream(&**source.disk(), format, self.container.level()?, File::from(out), &bar)?;
+        let options = self.options(format, None)?;
+        let copied = stream(&source, &options, File::from(out), &bar).map_err(|error| self.advise(error))?;
         drop(bar);
         let Copied { read: bytes_read, written: bytes_written } = copied;
         let size = source.disk().info().len;

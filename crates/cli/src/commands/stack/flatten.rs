@@ -23,6 +23,9 @@ pub(crate) struct Flatten {
     /// The base, the layers from the bottom, and last the image to make
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     images: Vec<OsString>,
+    /// Go on although the base is signed; the new image is not
+    #[arg(long)]
+    remove_signature: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
@@ -34,6 +37,6 @@ impl Flatten {
         let (base, mut layers) = split(&self.images)?;
         let target = layers.pop().ok_or_else(|| Failure::usage("stack", "the image to make is expected last"))?;
         let opening = self.opening.with_layers(layers)?;
-        Convert::of(base.into(), target, self.container, opening).run(output)
+        Convert::of(base.into(), target, self.remove_signature, self.container, opening).run(output)
     }
 }

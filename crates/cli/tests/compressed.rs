@@ -1,0 +1,159 @@
+//! Compressed images through the command: summed, cut and joined, with licences, and with signatures that are not lost.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{Scratch, stderr};
+
+const FORMATS: [&str; 6] = ["udro", "udco", "udzo", "udbz", "ulfo", "ulmo"];
+
+/// `app.dmg` of a volume, and `app.img`, the same disk.
+fn app() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "app.img", "--from", "src", "--size", "8m"]);
+    scratch.ok(&["convert", "app.img", "app.dmg", "--format", "udzo"]);
+    scratch
+}
+
+/// Says in the trailer of `name` that the last bytes before it are a code signature.
+fn sign(scratch: &Scratch, name: &str) -> PathBuf {
+    let mut bytes = fs::read(scratch.path(name)).unwrap();
+    let trailer = bytes.split_off(bytes.len() - 512);
+    let at = bytes.len() as u64;
+    bytes.extend([0xFA, 0xDE, 0x0C, 0xC0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut signed = trailer;
+    signed[0x128..0x130].copy_from_slice(&at.to_be_bytes());
+    signed[0x130..0x138].copy_from_slice(&16u64.to_be_bytes());
+    scratch.write("signed.dmg", [bytes, signed].concat())
+}
+
+#[test]
+fn one_disk_has_one_sum() {
+    let scratch = app();
+    let mut names = vec!["app.img".to_owned()];
+    for format in FORMATS {
+        let name = format!("{format}.dmg");
+        scratch.ok(&["convert", "app.img", &name, "--format", format]);
+        assert_eq!(scratch.json(&["verify", &name])["intact"], true, "{format}");
+        assert_eq!(scratch.json(&["info", &name])["format"].as_str().unwrap().to_lowercase(), format);
+        names.push(name);
+    }
+    for name in ["app.sparsebundle", "app.sparseimage", "app.asif"] {
+        scratch.ok(&["convert", "ulmo.dmg", name]);
+        names.push(name.to_owned());
+    }
+    let mut args = vec!["checksum"];
+    args.extend(names.iter().map(String::as_str));
+    let sums = scratch.json(&args);
+    let sums = sums["images"].as_array().unwrap();
+    assert!(sums.len() == 10 && sums.iter().all(|sum| sum["checksum"] == sums[0]["checksum"] && sum["size"] == 8 << 20));
+    let text = scratch.ok(&["checksum", "--type", "crc32", "app.img", "udbz.dmg"]);
+    let sums: Vec<_> = text.lines().map(|line| line.split_whitespace().find(|word| word.len() == 8)).collect();
+    assert!(sums.len() == 2 && sums[0].is_some() && sums[0] == sums[1], "{text}");
+    assert!(scratch.fails(2, &["checksum", "--type", "crc31", "app.img"]).contains("crc31"));
+    scratch.fails(3, &["checksum", "missing.img"]);
+}
+
+#[test]
+fn images_are_cut_and_joined() {
+    let scratch = app();
+    let sum = |name: &str| scratch.json(&["checksum", name])["images"][0]["checksum"].clone();
+    let made = scratch.json(&["segment", "app.dmg", "-o", "cut.dmg", "--size", "100k"]);
+    let files = made["files"].as_array().unwrap().clone();
+    assert!(files.len() >= 2 && files.iter().all(|file| file["size"].as_u64().unwrap() <= 100 << 10), "{made:#}");
+    assert!(scratch.path("cut.002.dmgpart").exists());
+    assert_eq!(sum("cut.dmg"), sum("app.img"));
+    assert_eq!(scratch.json(&["verify", "cut.dmg"])["intact"], true);
+    assert_eq!(scratch.ok(&["cat", "cut.dmg:/hello.txt"]), "hello, world\n");
+
+    scratch.ok(&["join", "cut.dmg", "-o", "whole.dmg"]);
+    assert_eq!(sum("whole.dmg"), sum("app.img"));
+    assert!(scratch.fails(4, &["join", "cut.dmg", "-o", "whole.dmg"]).contains("--overwrite"));
+    scratch.ok(&["join", "cut.dmg", "-o", "whole.dmg", "--overwrite"]);
+    assert_eq!(scratch.json(&["segment", "app.dmg", "-o", "two.dmg", "--count", "2"])["files"].as_array().unwrap().len(), 2);
+
+    scratch.fails(2, &["segment", "app.dmg", "-o", "x.dmg"]);
+    assert!(scratch.fails(6, &["segment", "app.img", "-o", "x.dmg", "--count", "2"]).contains("compressed"));
+    fs::remove_file(scratch.path("cut.002.dmgpart")).unwrap();
+    assert!(scratch.fails(3, &["join", "cut.dmg", "-o", "x.dmg"]).contains("cut.002.dmgpart"));
+    assert!(!scratch.path("x.dmg").exists());
+}
+
+#[test]
+fn licences_come_and_go() {
+    let scratch = app();
+    scratch.write("LICENSE.txt", "Do as you like. Grüße\n");
+    let before = fs::read(scratch.path("app.dmg")).unwrap();
+    scratch.ok(&["resources", "add", "app.dmg", "--license", "LICENSE.txt", "-o", "with.dmg"]);
+    assert!(fs::read(scratch.path("app.dmg")).unwrap() == before, "the old one was changed");
+    assert_eq!(scratch.json(&["verify", "with.dmg"])["intact"], true);
+    let kinds = |name: &str| {
+        let list = scratch.json(&["resources", "list", name]);
+        let list = list["resources"].as_array().unwrap().clone();
+        let kinds = list.iter().map(|resource| resource["kind"].as_str().unwrap().trim().to_owned());
+        kinds.filter(|kind| kind != "plst").collect::<Vec<_>>()
+    };
+    assert!(kinds("app.dmg").is_empty());
+    assert!(
+        ["LPic", "STR#", "TEXT"].iter().all(|kind| kinds("with.dmg").contains(&(*kind).to_owned())),
+        "{:?}",
+        kinds("with.dmg")
+    );
+    scratch.ok(&["resources", "extract", "with.dmg", "-o", "licence.xml"]);
+    scratch.ok(&["resources", "extract", "with.dmg", "TEXT:5000", "--raw", "-o", "text"]);
+    assert!(fs::read(scratch.path("text")).unwrap().starts_with(b"Do as you like."));
+    scratch.ok(&["resources", "remove", "with.dmg", "--license"]);
+    assert!(kinds("with.dmg").is_empty());
+    scratch.ok(&["resources", "add", "with.dmg", "--xml", "licence.xml"]);
+    assert!(kinds("with.dmg").contains(&"TEXT".to_owned()));
+    assert_eq!(scratch.ok(&["cat", "with.dmg:/hello.txt"]), "hello, world\n");
+    assert!(scratch.fails(3, &["resources", "extract", "with.dmg", "five"]).contains("five"));
+}
+
+/// Reading is never refused; what would lose the signature asks first.
+#[test]
+fn signatures_are_not_lost_by_the_way() {
+    let scratch = app();
+    sign(&scratch, "app.dmg");
+    assert_eq!(scratch.ok(&["cat", "signed.dmg:/hello.txt"]), "hello, world\n");
+    assert_eq!(scratch.json(&["verify", "signed.dmg"])["signature"]["checked"], false);
+    scratch.write("LICENSE.txt", "Do as you like.\n");
+    let verbs: [&[&str]; 7] = [
+        &["convert", "signed.dmg", "new.dmg", "--format", "ulfo"],
+        &["convert", "signed.dmg", "new.sparsebundle"],
+        &["convert", "--resume", "signed.dmg", "new.img"],
+        &["convert", "signed.dmg", "-"],
+        &["segment", "signed.dmg", "-o", "cut.dmg", "--count", "2"],
+        &["join", "signed.dmg", "-o", "whole.dmg"],
+        &["resources", "add", "signed.dmg", "--license", "LICENSE.txt"],
+    ];
+    let before = (scratch.names(), fs::read(scratch.path("signed.dmg")).unwrap());
+    for verb in verbs {
+        let output = scratch.run(verb);
+        assert!(!output.status.success() && stderr(&output).contains("--remove-signature"), "{verb:?}: {}", stderr(&output));
+        assert!((scratch.names(), fs::read(scratch.path("signed.dmg")).unwrap()) == before, "{verb:?}");
+    }
+    for verb in verbs {
+        scratch.command(verb).arg("--remove-signature").assert().success();
+    }
+    assert!(scratch.json(&["verify", "signed.dmg"])["signature"].is_null());
+}
+
+/// A disk that is not the one that was stored ends in a failure.
+#[test]
+fn damage_that_no_codec_sees_is_told() {
+    let scratch = app();
+    scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
+    let mut bytes = fs::read(scratch.path("plain.dmg")).unwrap();
+    let at = bytes.windows(12).position(|bytes| bytes == b"hello, world").unwrap();
+    bytes[at] ^= 0x20;
+    scratch.write("plain.dmg", bytes);
+    let error = scratch.fails(5, &["convert", "plain.dmg", "out.img"]);
+    assert!(error.contains("checksum") && error.contains("--ignore-checksums"), "{error}");
+    assert!(!scratch.path("out.img").exists());
+    scratch.ok(&["convert", "plain.dmg", "out.img", "--ignore-checksums"]);
+    assert_eq!(scratch.ok(&["cat", "out.img:/hello.txt"]), "Hello, world\n");
+}
