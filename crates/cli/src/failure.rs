@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use std::{fmt, io};
 
 use bandsaw::error::Place;
+use bandsaw::open;
 use bandsaw::{Error, Kind};
 use serde::Serialize;
 
 use crate::output::Output;
+use crate::passphrase;
 use crate::progress;
 use crate::text::printable;
 
@@ -194,6 +196,8 @@ fn hint(error: &Error) -> Option<&'static str> {
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
             _ => None,
         },
+        Kind::WrongKey if error.layer() == open::VOLUME_LAYER => Some(passphrase::VOLUME_HINT),
+        Kind::WrongKey => Some(passphrase::HINT),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ use clap::{Args, ValueHint};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::layers;
 use crate::output::Output;
-use crate::passphrase::{self, Unlocking};
+use crate::passphrase::Unlocking;
 
 /// How to open an image, for every verb that does.
 #[derive(Debug, Clone, Args)]
@@ -100,8 +100,6 @@ pub(crate) fn advise(error: Error, image: &str) -> Failure {
         Kind::Conflict if error.layer() == "stack" => {
             "layers are named from the bottom, each over the image that it was made over; nothing else may have changed that one"
         }
-        Kind::WrongKey if error.layer() == open::VOLUME_LAYER => passphrase::VOLUME_HINT,
-        Kind::WrongKey => passphrase::HINT,
         Kind::ReadOnly => {
             "`--shadow FILE` keeps the changes in a file of their own, `bandsaw convert` makes a copy that can be changed"
         }

@@ -1,0 +1,128 @@
+//! Every verb on an encrypted image: as on a plain one with the passphrase, and in clear words without it.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use bandsaw::crypt::{Device, Protection, Secret};
+use bandsaw::device::{BlockDevice, Leave, Memory};
+use common::{Scratch, stderr};
+
+const ADDED: &str = "added with the passphrase";
+
+/// A line for each verb, with subverbs, in an order in which all of them work: `S.img` holds a volume, `Z.dmg` a compressed one.
+const LINES: &[&str] = &[
+    "info S.img",
+    "ls S.img",
+    "tree S.img",
+    "cat S.img:/letter",
+    "extract S.img out",
+    "cp S.img:/letter letter",
+    "put --from plain.txt S.img:/put",
+    "mkdir S.img:/folder",
+    "mv S.img:/put S.img:/folder/moved",
+    "ln S.img:/folder/moved S.img:/link",
+    "xattr --set a=b S.img:/link",
+    "chmod 600 S.img:/link",
+    "touch S.img:/touched",
+    "rm S.img:/touched",
+    "convert --decrypt S.img converted.sparsebundle",
+    "segment Z.dmg -o parts.dmg --count 2",
+    "join Z.dmg -o joined.dmg",
+    "resources list Z.dmg",
+    "resources add Z.dmg --license plain.txt",
+    "resources extract Z.dmg -o resources.xml",
+    "resources remove Z.dmg --license",
+    "verify Z.dmg",
+    "checksum S.img",
+    "check S.img",
+    "diagnose S.img",
+    "repair S.img",
+    "stack create S.img layer.asif",
+    "stack info S.img layer.asif",
+    "stack flatten S.img layer.asif flat.img",
+    "stack commit S.img layer.asif",
+    "passwd --new-passfile new --iterations 150000 Other.img",
+    "passwd add --new-passfile new --iterations 150000 Twice.img",
+    "passwd remove Twice.img 2",
+];
+
+/// Verbs that open no image, or none of its data.
+const WITHOUT: &[&str] =
+    &["create", "stack help", "resources help", "passwd list", "passwd help", "isencrypted", "erase-keys", "completions", "help"];
+
+#[test]
+fn no_verb_is_forgotten() {
+    let scratch = Scratch::new();
+    let verbs = |of: &[&str]| -> Vec<String> {
+        let help = scratch.ok(&[of, &["--help"]].concat());
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        lines
+            .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|verb| !verb.is_empty()).map(str::to_owned))
+            .collect()
+    };
+    let mut all = BTreeSet::new();
+    for verb in verbs(&[]) {
+        let below = if verb == "help" { Vec::new() } else { verbs(&[&verb]) };
+        if below.is_empty() || verb == "passwd" {
+            all.insert(verb.clone());
+        }
+        all.extend(below.into_iter().map(|subverb| format!("{verb} {subverb}")));
+    }
+    for verb in all {
+        let tried = LINES.iter().any(|line| line.strip_prefix(verb.as_str()).is_some_and(|rest| rest.starts_with(' ')));
+        assert!(tried ^ WITHOUT.contains(&verb.as_str()), "`{verb}` opens encrypted images, or it does not: say so in this test");
+    }
+}
+
+#[test]
+fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
+    let scratch = Scratch::new();
+    scratch.write("tree/letter", "dear diary");
+    scratch.write("plain.txt", ADDED);
+    scratch.write("key", "secret\n");
+    scratch.write("new", "another\n");
+    scratch.ok(&["create", "plain.img", "--from", "tree"]);
+    scratch.ok(&["convert", "plain.img", "plain.dmg", "--format", "udzo"]);
+    for (plain, name) in [("plain.img", "S.img"), ("plain.dmg", "Z.dmg"), ("plain.img", "Other.img"), ("plain.img", "Twice.img")]
+    {
+        encrypt(&scratch.path(plain), &scratch.path(name));
+    }
+    let state =
+        || (scratch.names(), ["S.img", "Z.dmg", "Other.img", "Twice.img"].map(|name| fs::read(scratch.path(name)).unwrap()));
+    for line in LINES {
+        let mut args: Vec<_> = line.split(' ').collect();
+        let before = state();
+        let output = scratch.run(&args);
+        let said = format!("{}{}", stderr(&output), String::from_utf8_lossy(&output.stdout));
+        assert_eq!(output.status.code(), Some(7), "{line}: {said}");
+        let words = ["is encrypted: a passphrase is needed", "is encrypted, and no passphrase was given"];
+        assert!(words.iter().any(|words| said.contains(words)) && said.contains("--passfile"), "{line}: {said}");
+        assert!(state() == before, "{line}: changes something without the passphrase");
+
+        args.extend(["--passfile", "key"]);
+        let output = scratch.run(&args);
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+    }
+    assert_eq!(scratch.ok(&["cat", "--passfile", "key", "S.img:/folder/moved"]), ADDED);
+    assert_eq!(fs::read(scratch.path("letter")).unwrap(), b"dear diary");
+    for plain in ["converted.sparsebundle", "parts.dmg", "joined.dmg", "flat.img"] {
+        assert_eq!(scratch.ok(&["cat", &format!("{plain}:/letter")]), "dear diary", "{plain}");
+    }
+}
+
+/// As the library makes it, with fewer iterations than the command would allow: the verbs are many.
+fn encrypt(plain: &Path, to: &Path) {
+    let bytes = fs::read(plain).unwrap();
+    let file = Arc::new(Memory::zeros(0));
+    let passphrase = Some(Secret::new(b"secret".to_vec()));
+    let protection = Protection { key_bits: 256, block: 512, iterations: 1000, passphrase, certificates: Vec::new() };
+    let device = Device::create(file.clone(), &protection).unwrap();
+    device.set_len(bytes.len() as u64, Leave::Zeros).unwrap();
+    device.write_at(0, &bytes).unwrap();
+    device.flush().unwrap();
+    fs::write(to, file.to_vec()).unwrap();
+}
