@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bandsaw::crypt::{Device, Locked};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw::crypt::{Device, Locked, Protection, Secret};
+use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::{Kind, Result};
 use common::corpus;
 
@@ -59,5 +60,106 @@ fn a_header_that_lies_is_refused() {
     assert_eq!(patched(0x50, &u64::MAX.to_be_bytes()), Kind::Corrupt);
     for length in [20, 0x100] {
         assert_eq!(open(&image.bytes().unwrap()[..length], b"vilefault").unwrap_err().kind(), Kind::Corrupt);
+    }
+}
+
+/// An image of 1 MiB, and the same for every run but for its keys.
+fn made() -> Vec<u8> {
+    let file = Arc::new(Memory::zeros(0));
+    let passphrase = Some(Secret::new(b"right".to_vec()));
+    let protection = Protection { key_bits: 256, block: 512, iterations: 1000, passphrase, certificates: Vec::new() };
+    let device = Device::create(file.clone(), &protection).unwrap();
+    device.set_len(1 << 20, Leave::Zeros).unwrap();
+    device.flush().unwrap();
+    file.to_vec()
+}
+
+/// `bytes` with each of the patches in turn are refused with this kind and these words, no two of them with the same words.
+fn each_has_its_own_words(bytes: &[u8], base: usize, passphrase: &[u8], patches: &[(usize, &[u8], Kind, &str)]) {
+    let mut seen = BTreeSet::new();
+    for &(at, patch, kind, words) in patches {
+        let mut bytes = bytes.to_vec();
+        bytes[base + at..base + at + patch.len()].copy_from_slice(patch);
+        let error = open(&bytes, passphrase).unwrap_err();
+        assert!(error.kind() == kind && error.message().contains(words), "{at:#x}: {:?}: {error}", error.kind());
+        assert!(seen.insert(error.to_string()), "{at:#x}: {error}");
+    }
+    let wrong = open(bytes, b"wrong").unwrap_err();
+    assert!(wrong.kind() == Kind::WrongKey && wrong.message().contains("wrong"), "{wrong}");
+    assert!(open(bytes, passphrase).is_ok());
+}
+
+#[test]
+fn each_damaged_field_of_a_header_has_its_own_words() {
+    let (odd, all): (&[u8], &[u8]) = (&[0x77], &[0xFF; 8]);
+    each_has_its_own_words(
+        &made(),
+        0,
+        b"right",
+        &[
+            (0x0B, odd, Kind::Unsupported, "version"),
+            (0x0F, odd, Kind::Unsupported, "vector length"),
+            (0x13, odd, Kind::Unsupported, "cipher mode"),
+            (0x17, odd, Kind::Unsupported, "cipher 0x"),
+            (0x1B, odd, Kind::Unsupported, "key bits 0x"),
+            (0x1F, odd, Kind::Unsupported, "vector algorithm"),
+            (0x23, odd, Kind::Unsupported, "vector key bits"),
+            (0x37, odd, Kind::Unsupported, "block size"),
+            // A data size beyond the file, and one beyond any.
+            (0x38, &(1u64 << 40).to_be_bytes(), Kind::Corrupt, "1099511627776"),
+            (0x38, all, Kind::Corrupt, "reach past any file"),
+            (0x40, all, Kind::Corrupt, "data that begin at"),
+            (0x48, &all[..4], Kind::Corrupt, "4294967295 key entries"),
+            (0x50, all, Kind::Corrupt, "between the directory and the data"),
+            (0x63, odd, Kind::Unsupported, "key derivation"),
+            (0x67, odd, Kind::Unsupported, "derivation's MAC"),
+            (0x68, &(1u32 << 31).to_be_bytes(), Kind::Limit, "2147483648 iterations"),
+            (0x68, &[0; 4], Kind::Limit, "0 iterations"),
+            (0x6F, odd, Kind::Corrupt, "salt of"),
+            (0x93, odd, Kind::Unsupported, "vector length"),
+            (0xB7, odd, Kind::Unsupported, "wrapping key bits"),
+            (0xBB, odd, Kind::Unsupported, "wrapping cipher"),
+            (0xBF, odd, Kind::Unsupported, "padding"),
+            (0xC3, odd, Kind::Unsupported, "wrapping mode"),
+            (0xC4, odd, Kind::Corrupt, "wrapped keys of"),
+        ],
+    );
+}
+
+#[test]
+fn each_damaged_field_of_a_trailer_has_its_own_words() {
+    let Some(image) = corpus::image("each_damaged_field_of_a_trailer_has_its_own_words", "encrypted/john-v1-aes128.dmg") else {
+        return;
+    };
+    let bytes = image.bytes().unwrap();
+    let (odd, all): (&[u8], &[u8]) = (&[0x77], &[0xFF; 8]);
+    each_has_its_own_words(
+        &bytes,
+        bytes.len() - 0x4FC,
+        b"vilefault",
+        &[
+            (0x00, odd, Kind::Corrupt, "MAC"),
+            (0x13, odd, Kind::Unsupported, "block size"),
+            (0x17, odd, Kind::Unsupported, "wrapping cipher"),
+            (0x2B, odd, Kind::Unsupported, "key derivation"),
+            (0x30, &(1u32 << 31).to_be_bytes(), Kind::Limit, "2147483648 iterations"),
+            (0x37, odd, Kind::Corrupt, "salt"),
+            (0x63, odd, Kind::Unsupported, "cipher 0x"),
+            (0x67, odd, Kind::Unsupported, "key bits"),
+            // The wrapped key itself, and its length.
+            (0x60 + 0x2C + 20, all, Kind::Corrupt, "one of the wrapped keys"),
+            (0x60 + 0x28, all, Kind::Corrupt, "wrapped key of"),
+            (0x3E7, odd, Kind::Unsupported, "MAC length"),
+            (0x4E8, all, Kind::Corrupt, "bytes of data where"),
+            (0x4F3, odd, Kind::Unsupported, "version"),
+        ],
+    );
+}
+
+#[test]
+fn a_header_cut_short_is_damage() {
+    let bytes = made();
+    for length in [8, 20, 0x4C, 0x60, 0x100, 0x1DDFF] {
+        assert_eq!(open(&bytes[..length], b"right").unwrap_err().kind(), Kind::Corrupt, "{length}");
     }
 }

@@ -296,8 +296,10 @@ impl Protection {
 fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>> {
     let key = Derivation { iterations: trailer.iterations, salt: trailer.salt.clone() }.derive(passphrase)?;
     let [cipher, mac, integrity] = &trailer.blobs;
-    let (Some(cipher), Some(mac), Some(integrity)) = (key.unwrap_v1(cipher), key.unwrap_v1(mac), key.unwrap_v1(integrity)) else {
-        return Ok(None);
+    let (cipher, mac, integrity) = match (key.unwrap_v1(cipher), key.unwrap_v1(mac), key.unwrap_v1(integrity)) {
+        (Some(cipher), Some(mac), Some(integrity)) => (cipher, mac, integrity),
+        (None, None, None) => return Ok(None),
+        _ => return Err(Error::new(Kind::Corrupt, LAYER, "the passphrase is right, but one of the wrapped keys is not")),
     };
     if HmacKey::new(&integrity).mac(&trailer.covered) != trailer.mac {
         return Err(Error::new(Kind::Corrupt, LAYER, "the passphrase is right, but the trailer's MAC is not"));

@@ -297,6 +297,7 @@ mod tests {
     fn version_1_blobs_unwrap() {
         let salt = hex("9c82b419bdac1b3e6b71f8a6b99a7501f34b6950");
         let key = Derivation { iterations: 1000, salt }.derive(b"vilefault").unwrap();
+        assert_eq!(key.0, *hex("8207377bf2b232c8c548a2741746d1eea1992694f117d240"));
         for (blob, plain) in [
             (
                 "5da479e292e0acf67a9fa3e24d0a767cae2f645ff63836665068637188f4b80295de79aabdbc2536",
@@ -314,6 +315,36 @@ mod tests {
             assert_eq!(*key.unwrap_v1(&hex(blob)).unwrap(), hex(plain));
         }
         assert!(Derivation { iterations: 1000, salt: vec![0; 20] }.derive(b"vilefault").unwrap().unwrap_v1(&[7; 40]).is_none());
+    }
+
+    /// §8, V6b: two records of a v1 trailer with a long key.
+    #[test]
+    fn version_1_blobs_of_long_keys_unwrap() {
+        let salt = hex("f615ec6c463799eccc6a2dfbedf12c6bdc422a2a");
+        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault").unwrap();
+        for (blob, plain) in [
+            (
+                "a595f4a81a490e7aa6378034661da57a424f922c971d3db3f856f8d54b0784bcc5d7182905c4237153c5d250b8aee1d26410b1dca7b1cb73",
+                "3c169719399778612f3c08213a0323ed41617f8b01c6d14c5cc306c1b6dd16c9",
+            ),
+            (
+                "74a060efbaf2c79d5523219d8162c425befbb2094fb46e7ffaedc7cd4f192e6f0c47d8aa91e0a3201346725d3ddadfff",
+                "59ce97a59b7af5b990c78597224cbb7441728fb1",
+            ),
+        ] {
+            assert_eq!(*key.unwrap_v1(&hex(blob)).unwrap(), hex(plain));
+        }
+    }
+
+    /// §8, V7: made for the specification, in the direction of writing.
+    #[test]
+    fn synthetic_keys_are_wrapped_as_specified() {
+        let counting = |from: u8, len: u8| (from..from + len).collect::<Vec<u8>>();
+        let key = Derivation { iterations: 1000, salt: counting(0, 20) }.derive(b"test").unwrap();
+        assert_eq!(key.0, *hex("c57ffb3dd06a0127baa53f9bd5aa9b2c17fbb9a6f756ba45"));
+        let keys = KeyMaterial::from_parts(&counting(0x40, 16), &counting(0x50, 20), 128).unwrap();
+        let blob = "608d2e77bd020741a0373a0a8dd139193f95f17e27a05dca0b68d8c84888c84ff5ab76b571f87e7a8acac9329620314a";
+        assert_eq!(key.wrap(&[1, 2, 3, 4, 5, 6, 7, 8], &keys), hex(blob));
     }
 
     #[test]

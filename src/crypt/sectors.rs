@@ -112,14 +112,89 @@ mod tests {
         }
     }
 
-    /// §8, V2: a real image's first blocks.
+    /// §8, V1 to V5 and V7: the vectors of blocks, and how some of them begin.
     #[test]
-    fn real_vector() {
-        let key: [u8; 32] = hex("c87306ecc3c676336500c6b13e70b1cc5b75292f5c5270b5f14d3de124dcee0f");
-        let sectors = Sectors::new(&KeyMaterial::new(&key, &hex("d2c19bf05962da080e545caa6c6efdf7f24c2a1f")), 4096).unwrap();
-        let mut cipher = [0; 4096];
-        sectors.encrypt(0, &[0; 4096], &mut cipher).unwrap();
-        assert_eq!(cipher[..32], hex::<32>("9b69b8603e5a486536938df9e9149b5a748937442c740d3562232847201ccffe"));
+    fn documented_blocks() {
+        let bytes = |text: &str| -> Vec<u8> {
+            text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        };
+        let v1 = ("3b85af67326135b305941bfd6fcbec49", "daad98e33c0edc021f8e773b4d27665108bfbc62", 4096);
+        let v2 = (
+            "c87306ecc3c676336500c6b13e70b1cc5b75292f5c5270b5f14d3de124dcee0f",
+            "d2c19bf05962da080e545caa6c6efdf7f24c2a1f",
+            4096,
+        );
+        let v3 =
+            ("3d117d02ebcb46478e97d52832f610d13a98a3ed0483978ecbc6aabaefe040ac", "a77726997eaeeda9865f2de7e74a272521ebe1a2", 512);
+        let v4 = ("24279aee911f64494b36ff690168112a", "43526c3d5ad84d644878e512efcf459d08a061f9", 512);
+        let v5 = ("b0744bed3d9d7fd54dfbe8b33e6762d9", "03051e518a3a8895a9d896acfc285e13df89b3e3", 4096);
+        let v7 = ("404142434445464748494a4b4c4d4e4f", "505152535455565758595a5b5c5d5e5f60616263", 512);
+        let zeros = "0000000000000000000000000000000000000000000000000000000000000000";
+        // Keys, number, vector, how the cipher text and the plain text begin.
+        for ((key, mac, block), number, vector, cipher, plain) in [
+            (
+                v1,
+                0,
+                "1f0c8c47e96f8fc5c2f6dc534abcf555",
+                "eae5edf08d7e1ea8fcd0099aec567c1f0c49af04da6fc0dbaf750962551946c3",
+                zeros,
+            ),
+            (v1, 1, "8a0a7e9442d4e7d7e8b8f6e8fe976444", "83989d04f35ea11f696dd319d57f6861", &zeros[..32]),
+            (v1, 15, "eb7d0ae97cfae9e521e79930f372e863", "", ""),
+            (
+                v2,
+                0,
+                "fe6bb0f8b3aec1964501def7b34d8405",
+                "9b69b8603e5a486536938df9e9149b5a748937442c740d3562232847201ccffe",
+                zeros,
+            ),
+            (
+                v3,
+                0,
+                "f146ee2830b61472982d5d1ea20b6f2a",
+                "c891ca688b2fb84efbcff6ec720694efba06b378713a732a05872ed7a360a4c7",
+                "7801edd4cb09c2401000d0a88d58432c207a112f82600121a048d068d01492d2",
+            ),
+            (
+                v4,
+                0,
+                "7ebae1c4e2ce5817052c7a6d2b50ebb8",
+                "666b60e44fa6f710586765cf1c375e7d1d382eb1ecf433c3345f5e46282034d2",
+                "7801edd4cb09c2401000d0a8f7d4600f1610bd881741b0801050246834680a48",
+            ),
+            (
+                v5,
+                0,
+                "23b5d46af3ce6b4094c0abab991ccb3a",
+                "09f25b84cb35ee016ef6b7aecbee6c7471755279eb1b59eb596e4e1de15f6e0d",
+                "7801730d6262606030ba082446c1080c010032f4019d7801edd4c109c2301400",
+            ),
+            (v7, 0, "b4f49d3536c6bf3d5e25db64cc3edf29", "", ""),
+            (
+                v7,
+                1,
+                "ea9b157fa491745a5b980615ece91b01",
+                "2813d4fa5690ff9a5dd935f54ab96c71ecbeb6b039842bdcc8e275c4eabfd0fe",
+                zeros,
+            ),
+        ] {
+            let (vector, cipher, plain) = (bytes(vector), bytes(cipher), bytes(plain));
+            let keys = KeyMaterial::new(&bytes(key), &hex(mac));
+            for back_end in ALL {
+                let mut found = [Cell::default(); 5];
+                HmacKey::with(keys.mac(), back_end).vectors(number, &mut found);
+                assert_eq!(found[0][..], vector, "block {number} of {key}");
+                // Only what stands before a cell of a chain has a part in it.
+                let mut data = vec![0; block as usize];
+                data[..cipher.len()].copy_from_slice(&cipher);
+                let sectors = Sectors::with(&keys, block, back_end).unwrap();
+                sectors.decrypt(u64::from(number), &mut data).unwrap();
+                assert_eq!(data[..plain.len()], plain, "block {number} of {key}");
+                let (again, mut made) = (data, vec![0; block as usize]);
+                sectors.encrypt(u64::from(number), &again, &mut made).unwrap();
+                assert_eq!(made[..cipher.len()], cipher, "block {number} of {key}");
+            }
+        }
     }
 
     #[test]
