@@ -15,6 +15,7 @@ mod zlib;
 use crate::{Error, Result};
 
 pub use encoder::{Encoder, Level};
+pub(crate) use lzvn::Encoder as LzvnEncoder;
 
 /// A way of compressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -61,3 +61,24 @@ pub(crate) struct EntryRaw {
     /*04*/ pub(crate) len: little_endian::U32,
 }
 const _: () = assert!(size_of::<EntryRaw>() == 8);
+
+/// The map of a classic resource fork with one resource and no names (§4.1), at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct MapRaw {
+    /*00*/ pub(crate) head: [u8; 16], // a copy of the fork's head, or zero
+    /*16*/ pub(crate) next_map: big_endian::U32,
+    /*20*/ pub(crate) file: big_endian::U16,
+    /*22*/ pub(crate) attributes: big_endian::U16,
+    /*24*/ pub(crate) types_at: big_endian::U16, // from the beginning of the map
+    /*26*/ pub(crate) names_at: big_endian::U16, // the same
+    /*28*/ pub(crate) last_type: big_endian::U16, // one less than there are types
+    /*30*/ pub(crate) kind: [u8; 4],
+    /*34*/ pub(crate) last_resource: big_endian::U16, // one less than there are of this type
+    /*36*/ pub(crate) references_at: big_endian::U16, // from the list of types
+    /*38*/ pub(crate) id: big_endian::U16,
+    /*40*/ pub(crate) name_at: big_endian::U16, // 0xFFFF: none
+    /*42*/ pub(crate) data_at: big_endian::U32, // attributes in the high byte; from the first resource
+    /*46*/ pub(crate) handle: big_endian::U32,
+}
+const _: () = assert!(size_of::<MapRaw>() == 50);

@@ -7,6 +7,7 @@
 mod chunk;
 mod contents;
 pub(crate) mod layout;
+mod pack;
 mod table;
 mod zeros;
 
@@ -24,6 +25,8 @@ use self::table::Table;
 use self::zeros::Zeros;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
+
+pub use self::pack::{Bounds, MAX_LEN, Packed, Packing, pack};
 
 /// The attribute that describes compressed contents.
 pub const ATTRIBUTE: &str = "com.apple.decmpfs";

@@ -30,6 +30,15 @@ pub trait FileSystemMut: FileSystem {
     /// The contents of a file's fork, to be written within its length and made longer and shorter.
     fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
+    /// A new file without a name, open for writing: contents that [`store`](Self::store) puts into another file. It is gone when
+    /// the device is dropped.
+    fn make_nameless(&self) -> Result<(NodeId, Arc<dyn BlockDevice>)>;
+
+    /// Stores the contents of a file another way, which its readers do not see: its dates and all else stay. What was stored is
+    /// gone with the file without a name. [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored that way already,
+    /// or has a resource fork; [`Kind::Limit`](crate::Kind::Limit) for an attribute that the volume holds no place for.
+    fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()>;
+
     /// Changes what is recorded of an object.
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()>;
 
@@ -44,6 +53,23 @@ pub trait FileSystemMut: FileSystem {
 
     /// Makes everything durable and leaves the volume clean. It can be changed further, which makes it unclean again.
     fn unmount(&self) -> Result<()>;
+}
+
+/// How contents are to be stored.
+#[derive(Debug, Clone, Copy)]
+pub enum Stored<'a> {
+    /// As they are.
+    Plain {
+        /// The file without a name that holds them.
+        contents: NodeId,
+    },
+    /// Packed, as [`decmpfs::pack`](crate::decmpfs::pack) does.
+    Packed {
+        /// The attribute that says how.
+        attribute: &'a [u8],
+        /// The file without a name that holds what is not in the attribute, cut to its length; empty if all is.
+        contents: NodeId,
+    },
 }
 
 /// What to do about something that is there already.

@@ -17,7 +17,7 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 pub use build::plan::{Built, VolumePlan};
-pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeKey};
 

@@ -3,6 +3,7 @@
 mod ahead;
 pub mod checksum;
 pub mod compact;
+pub mod compress;
 pub mod convert;
 pub mod create;
 pub mod diagnose;

@@ -7,6 +7,7 @@ mod apfs;
 mod apfs_readers;
 #[path = "../common/mod.rs"]
 mod common;
+mod compressed;
 mod disk;
 mod encrypted;
 mod gdisk;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let mut suite = suite::Suite::new();
     apfs::add(&mut suite);
     apfs_readers::add(&mut suite);
+    compressed::add(&mut suite);
     encrypted::add(&mut suite);
     gdisk::add(&mut suite);
     libfshfs::add(&mut suite);

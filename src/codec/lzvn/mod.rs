@@ -2,15 +2,13 @@
 //!
 //! Inside LZFSE streams it has a frame, and the LZFSE decoder knows it; on its own it has no length, and often no proper end.
 
-#[cfg(test)]
 mod encode;
 #[cfg(test)]
 mod tests;
 
 use super::{BROKEN, Fault, TOO_LONG, TOO_SHORT};
 
-#[cfg(test)]
-pub(super) use encode::Encoder;
+pub(crate) use encode::Encoder;
 
 /// The end of a stream: this opcode and seven zeros. Decoders of others need all eight.
 const END: u8 = 0x06;

@@ -16,7 +16,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("partition", &["device", "problem"]),
     ("crypt", &["device", "codec", "problem"]),
     ("container", &["device", "codec", "crypt", "store", "platform", "problem", "progress", "size"]),
-    ("decmpfs", &["device", "codec"]),
+    ("decmpfs", &["device", "codec", "progress"]),
     ("fs", &["device", "codec", "crypt", "decmpfs", "platform", "problem", "progress"]),
     ("open", &["device", "store", "platform", "partition", "crypt", "container", "fs", "address", "size", "problem", "progress"]),
     (

@@ -6,6 +6,7 @@ mod checksum;
 mod chmod;
 mod compact;
 mod completions;
+mod compress;
 mod convert;
 mod cp;
 mod create;
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     Xattr(xattr::Xattr),
     Chmod(chmod::Chmod),
     Touch(touch::Touch),
+    Compress(compress::Compress),
+    Decompress(compress::Decompress),
     /// Make the same disk in another format, or with other bands
     Convert(convert::Convert),
     Segment(segment::Segment),
@@ -112,6 +115,8 @@ impl Command {
             Self::Xattr(verb) => verb.run(output),
             Self::Chmod(verb) => verb.run(output),
             Self::Touch(verb) => verb.run(output),
+            Self::Compress(verb) => verb.run(output),
+            Self::Decompress(verb) => verb.run(output),
             Self::Convert(verb) => verb.run(output),
             Self::Segment(verb) => verb.run(output),
             Self::Join(verb) => verb.run(output),

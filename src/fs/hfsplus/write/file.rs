@@ -198,11 +198,11 @@ fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
     Ok(space.device_over(&fork.extents, raw.logical_size.get()))
 }
 
-fn fork_of(file: &mut FileRaw, kind: u8) -> &mut ForkRaw {
+pub(super) fn fork_of(file: &mut FileRaw, kind: u8) -> &mut ForkRaw {
     if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork }
 }
 
-fn file_of(volume: &Volume, id: Cnid) -> Result<(Found, FileRaw)> {
+pub(super) fn file_of(volume: &Volume, id: Cnid) -> Result<(Found, FileRaw)> {
     let found = volume.find(NodeId(id.0.into()))?;
     match found.object {
         Object::File(file) => Ok((found, file)),

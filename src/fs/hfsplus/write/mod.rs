@@ -13,6 +13,7 @@ mod bitmap;
 mod buffer;
 mod commit;
 mod entries;
+mod exchange;
 mod file;
 mod forks;
 mod links;
@@ -36,7 +37,9 @@ use self::volume::Volume;
 use super::layout::Cnid;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
-use crate::fs::{Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Timestamp, VolumeInfo};
+use crate::fs::{
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Stored, Timestamp, VolumeInfo,
+};
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+";
@@ -236,6 +239,15 @@ impl FileSystemMut for HfsPlusMut {
         let open = OpenFork::open(&self.shared, node, fork)?;
         open.check_writable()?;
         Ok(open)
+    }
+
+    fn make_nameless(&self) -> Result<(NodeId, Arc<dyn BlockDevice>)> {
+        let (node, open) = exchange::make_nameless(&self.shared)?;
+        Ok((node, open))
+    }
+
+    fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
+        exchange::store(&self.shared, node, stored)
     }
 
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {

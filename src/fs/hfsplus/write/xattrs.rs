@@ -80,6 +80,18 @@ impl Volume {
         })
     }
 
+    /// Adds an attribute that is not there; the record is the caller's.
+    pub(super) fn add_attribute(&mut self, id: Cnid, name: &str, value: &dyn BlockDevice) -> Result<()> {
+        // One that the record does not say anything of may be left.
+        self.remove_records(id, name)?;
+        self.add_records(id, &new_units(name)?, name, value)
+    }
+
+    /// Removes an attribute; the record is the caller's.
+    pub(super) fn take_attribute(&mut self, id: Cnid, name: &str) -> Result<()> {
+        self.remove_records(id, name).map(drop)
+    }
+
     /// Removes all attributes of an object that is going to vanish.
     pub(super) fn drop_attributes(&mut self, id: Cnid) -> Result<()> {
         for units in self.read.attributes.all_names(id)? {

@@ -1,6 +1,7 @@
 //! Changes of small volumes, each volume checked by rules written down a second time.
 
 mod crashes;
+mod exchange;
 mod held;
 mod operations;
 

@@ -1,0 +1,124 @@
+//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain (`docs/formats/decmpfs.md` §7).
+//!
+//! What is to come is written to a file without a name. The step gives its blocks to the file, and the file's to it; it goes when
+//! it is closed, or with the next mount after a crash, and the blocks with it.
+
+use std::sync::Arc;
+
+use super::file::{OpenFork, file_of};
+use super::volume::Volume;
+use super::{LAYER, Shared};
+use crate::decmpfs::{self, Compression};
+use crate::device::Memory;
+use crate::fs::hfsplus::catalog::Object;
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, max_inline_value, record_flags};
+use crate::fs::hfsplus::links::ORPHAN;
+use crate::fs::hfsplus::stat;
+use crate::fs::hfsplus::unicode::encode_name;
+use crate::fs::{FileKind, Fork, NewKind, NewNode, NodeId, Stored, UF_COMPRESSED};
+use crate::{Error, Kind, Result};
+
+/// Makes a file without a name, and opens it.
+pub(super) fn make_nameless(shared: &Arc<Shared>) -> Result<(NodeId, Arc<OpenFork>)> {
+    let node = shared.write().make_nameless()?;
+    Ok((node, OpenFork::open(shared, node, Fork::Data)?))
+}
+
+impl Volume {
+    fn make_nameless(&mut self) -> Result<NodeId> {
+        let id = self.change(|volume| {
+            let private = volume.private_folder()?;
+            let id = volume.next_id()?;
+            let mut units = Vec::new();
+            encode_name(&format!("{ORPHAN}{id}"), &mut units)?;
+            let object = volume.new_record(id, &NewNode::new(NewKind::File));
+            volume.enter(private, &units, &object)?;
+            Ok(id)
+        })?;
+        self.orphans.push(id);
+        Ok(NodeId(id.0.into()))
+    }
+
+    /// Stores the contents of `node` another way, unless `is_open`.
+    pub(super) fn store(&mut self, node: NodeId, stored: &Stored<'_>, is_open: &dyn Fn(Cnid) -> bool) -> Result<()> {
+        self.change(|volume| {
+            let id = volume.read.object(node)?.object.id();
+            let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(format!("object {id}")));
+            let (found, mut file) = file_of(volume, id)?;
+            let compressed = volume.read.compression(&Object::File(file))?.is_some();
+            if stat::file_kind(&file) != FileKind::File {
+                return refused(Kind::Invalid, "is no ordinary file");
+            }
+            if is_open(id) {
+                return refused(Kind::Conflict, "is open");
+            }
+            let fork = match stored {
+                Stored::Packed { .. } if compressed => return refused(Kind::Conflict, "is compressed already"),
+                Stored::Packed { .. } if file.resource_fork.logical_size.get() > 0 => {
+                    return refused(Kind::Conflict, "has a resource fork, which would be in the way");
+                }
+                Stored::Plain { .. } if !compressed => return refused(Kind::Conflict, "is not compressed"),
+                Stored::Packed { contents, .. } | Stored::Plain { contents } => *contents,
+            };
+            let (fork_found, mut nameless) = file_of(volume, Cnid(u32::try_from(fork.0).unwrap_or(0)))?;
+            match stored {
+                Stored::Packed { attribute, .. } => {
+                    volume.check_attribute(attribute)?;
+                    volume.add_attribute(id, decmpfs::ATTRIBUTE, &Memory::read_only(*attribute))?;
+                    volume.exchange((&mut file, fork_type::DATA, fork_type::RESOURCE), &mut nameless)?;
+                    file.bsd.owner_flags |= UF_COMPRESSED as u8;
+                    file.flags = (file.flags.get() | record_flags::HAS_ATTRIBUTES).into();
+                }
+                Stored::Plain { .. } => {
+                    volume.exchange((&mut file, fork_type::RESOURCE, fork_type::DATA), &mut nameless)?;
+                    volume.take_attribute(id, decmpfs::ATTRIBUTE)?;
+                    file.bsd.owner_flags &= !(UF_COMPRESSED as u8);
+                    if volume.read.attributes.all_names(id)?.is_empty() {
+                        file.flags = (file.flags.get() & !record_flags::HAS_ATTRIBUTES).into();
+                    }
+                }
+            }
+            volume.put(fork_found.parent, &fork_found.name, &Object::File(nameless))?;
+            volume.put(found.parent, &found.name, &Object::File(file))
+        })
+    }
+
+    /// Gives the fork `old` of `file` to `nameless`, and what that holds to the file as its fork `new`, which is empty.
+    fn exchange(&mut self, (file, old, new): (&mut FileRaw, u8, u8), nameless: &mut FileRaw) -> Result<()> {
+        let (id, other) = (Cnid(file.file_id.get()), Cnid(nameless.file_id.get()));
+        let (old_raw, other_raw) = (*super::file::fork_of(file, old), nameless.data_fork);
+        let mut gone = self.fork_map(&old_raw, id, old)?;
+        let mut come = self.fork_map(&other_raw, other, fork_type::DATA)?;
+        let mut emptied = super::forks::ForkMap { raw: ForkRaw::default(), extents: Vec::new(), ..gone.clone() };
+        self.store_fork(&mut emptied, &old_raw)?;
+        (gone.id, gone.kind) = (other, fork_type::DATA);
+        self.store_fork(&mut gone, &other_raw)?;
+        (come.id, come.kind) = (id, new);
+        self.store_fork(&mut come, &ForkRaw::default())?;
+        *super::file::fork_of(file, old) = emptied.raw;
+        *super::file::fork_of(file, new) = come.raw;
+        nameless.data_fork = gone.raw;
+        Ok(())
+    }
+
+    /// Refuses an attribute that macOS would not take, or not find where it looks.
+    fn check_attribute(&mut self, attribute: &[u8]) -> Result<()> {
+        if Compression::parse(attribute).is_none() {
+            return Err(Error::new(Kind::Invalid, LAYER, "an attribute that says how contents are compressed expected"));
+        }
+        let most = self.read.attributes.tree_mut().map(|tree| max_inline_value(tree.node_size()));
+        match most {
+            Some(most) if attribute.len() > most.into() => {
+                let message =
+                    format!("{} bytes of packed contents in an attribute, {most} possible on this volume", attribute.len());
+                Err(Error::new(Kind::Limit, LAYER, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The same for whoever holds the volume.
+pub(super) fn store(shared: &Arc<Shared>, node: NodeId, stored: &Stored<'_>) -> Result<()> {
+    shared.write().store(node, stored, &|id| shared.is_open(id))
+}

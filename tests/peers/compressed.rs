@@ -1,0 +1,123 @@
+//! Compressed files: `7zz` and the Sleuth Kit's `icat` give what was packed by zlib and LZVN; Apple's
+//! LZFSE library, through its Python module, what was by LZFSE.
+
+use std::path::Path;
+
+use bandsaw::codec::Level;
+use bandsaw::container::Format;
+use bandsaw::decmpfs::{Method, Packing};
+use bandsaw::device::{Access, BlockDeviceExt};
+use bandsaw::fs::FileSystemExt;
+use bandsaw::open::{OpenOptions, open};
+use bandsaw::ops::compress::{CompressOptions, compress};
+use bandsaw::ops::create::{Layout, Source};
+use bandsaw::progress::Silent;
+
+use crate::noise;
+use crate::programs::{Program, SEVEN_ZIP, run};
+use crate::suite::Suite;
+use crate::volume;
+
+const ICAT: Program = Program::Command(&["icat"]);
+const LZFSE: Program = Program::PeerModule("liblzfse");
+
+pub(crate) fn add(suite: &mut Suite) {
+    suite.peer("7zz", &[SEVEN_ZIP]).test("unpacks_compressed_files", seven_zip_unpacks);
+    suite.peer("sleuthkit", &[ICAT]).test("reads_compressed_files", icat_reads);
+    suite.peer("liblzfse", &[LZFSE]).test("decodes_our_chunks", lzfse_decodes);
+}
+
+/// Files of lengths around the limits: in the attribute, one chunk, several; with noise, which is stored as it is.
+fn files() -> Vec<(String, Vec<u8>)> {
+    let text =
+        |len: usize| (0_u32..).flat_map(|n| format!("{n} times {}, ", n % 771).into_bytes()).take(len).collect::<Vec<u8>>();
+    let sizes = [1, 100, 4000, 9000, 65_535, 65_536, 65_537, 131_072, 1_000_000];
+    let plain = sizes.map(|len| (format!("text {len}"), text(len)));
+    // The second chunk does not shrink, the others do.
+    let mut mixed = text(300_000);
+    mixed[65_536..131_072].copy_from_slice(&noise::noise(65_536));
+    plain.into_iter().chain([("mixed".to_owned(), mixed)]).collect()
+}
+
+/// An image with these files, all that can be compressed.
+fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
+    let (source, disk) = (scratch.join("source"), scratch.join("compressed.img"));
+    std::fs::create_dir(&source).expect("a folder");
+    files().iter().for_each(|(name, bytes)| std::fs::write(source.join(name), bytes).expect("a file"));
+    volume::create(Source::Folder(source), &disk, Format::Udrw, false, Layout::None);
+    let image = open(&disk, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).expect("our image");
+    let fs = image.file_system_mut(None).expect("our volume");
+    let options = CompressOptions::new(Packing::new(method, Level::new(5).expect("5 is one")).expect("it is written"));
+    let mut packed = 0;
+    let mut each = |report: bandsaw::ops::compress::FileReport| {
+        packed += usize::from(report.left.is_none());
+        Ok(())
+    };
+    compress(&*fs, &["/".to_owned()], &options, &Silent, &mut each).expect("compressing");
+    fs.unmount().expect("leaving the volume clean");
+    assert!(packed >= files().len() - 1, "{packed} files were compressed");
+    disk
+}
+
+fn seven_zip_unpacks() {
+    for method in [Method::Zlib, Method::Lzvn] {
+        let scratch = crate::scratch();
+        let disk = image(scratch.path(), method);
+        let out = scratch.path().join("out");
+        let mut to = std::ffi::OsString::from("-o");
+        to.push(&out);
+        run(SEVEN_ZIP.command().args(["x", "-y"]).arg(to).arg(&disk));
+        for (name, bytes) in files() {
+            let unpacked = std::fs::read(out.join(crate::tree::decomposed(volume::NAME)).join(&name)).expect("an unpacked file");
+            assert!(unpacked == bytes, "{method}: {name}");
+        }
+    }
+}
+
+fn icat_reads() {
+    for method in [Method::Zlib, Method::Lzvn] {
+        let scratch = crate::scratch();
+        let disk = image(scratch.path(), method);
+        let read = open(&disk, &OpenOptions::default()).expect("our image");
+        let fs = read.file_system(None).expect("our volume");
+        for (name, bytes) in files() {
+            let id = fs.resolve(&format!("/{name}")).expect("our file").id;
+            let told = run(ICAT.command().arg(&disk).arg(id.0.to_string()));
+            assert!(told == bytes, "{method}: {name}: {} bytes", told.len());
+        }
+    }
+}
+
+fn lzfse_decodes() {
+    let scratch = crate::scratch();
+    let disk = image(scratch.path(), Method::Lzfse);
+    let read = open(&disk, &OpenOptions::default()).expect("our image");
+    let fs = read.file_system(None).expect("our volume");
+    for (name, bytes) in files() {
+        let id = fs.resolve(&format!("/{name}")).expect("our file").id;
+        let value = |name| {
+            fs.xattr(id, name)
+                .expect("its attributes")
+                .map(|value| value.read_vec(0, value.info().len as usize).expect("a value"))
+        };
+        let Some(attribute) = value("com.apple.decmpfs") else { continue };
+        let chunks = match attribute[4] {
+            11 => vec![attribute[16..].to_vec()],
+            12 => {
+                let fork = value("com.apple.ResourceFork").expect("a fork");
+                let word = |at: usize| u32::from_le_bytes(fork[at..at + 4].try_into().expect("four bytes")) as usize;
+                (0..word(0) / 4 - 1).map(|n| fork[word(4 * n)..word(4 * n + 4)].to_vec()).collect()
+            }
+            other => panic!("{name}: type {other}"),
+        };
+        let decoded: Vec<u8> = chunks.iter().flat_map(|chunk| decode(scratch.path(), chunk)).collect();
+        assert!(decoded == bytes, "{name}");
+    }
+}
+
+fn decode(scratch: &Path, chunk: &[u8]) -> Vec<u8> {
+    const SCRIPT: &str = "import sys, liblzfse; sys.stdout.buffer.write(liblzfse.decompress(open(sys.argv[1], 'rb').read()))";
+    let packed = scratch.join("chunk");
+    std::fs::write(&packed, chunk).expect("a file");
+    run(LZFSE.command().args(["-c", SCRIPT]).arg(&packed))
+}
