@@ -48,9 +48,9 @@ impl Bitmap {
         self.freed.clear();
     }
 
-    /// A commit has made it durable that blocks are free.
-    pub(super) fn release(&mut self) {
-        self.held.clear();
+    /// A commit has made it durable that blocks are free. Returns them, start to end: they can be taken again from now on.
+    pub(super) fn release(&mut self) -> BTreeMap<u32, u32> {
+        std::mem::take(&mut self.held)
     }
 
     /// Whether a commit would let blocks be used that cannot be yet.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::LAYER;
 use super::buffer::Run;
-use super::space::Which;
+use super::space::{Which, bytes_of};
 use super::volume::Volume;
+use crate::device::Leave;
 use crate::fs::hfsplus::btree::Rank;
+use crate::fs::hfsplus::layout::{AllocBlock, Extent};
 use crate::{Error, Kind, Result};
 
 impl Volume {
@@ -34,8 +36,18 @@ impl Volume {
             self.device.write_at(offset, bytes)?;
         }
         self.buffer.forget();
-        self.bitmap.release();
+        let freed = self.bitmap.release();
+        self.discard_free(freed.into_iter().map(|(start, end)| Extent { start: AllocBlock(start), count: end - start }));
         Ok(())
+    }
+
+    /// Gives back the storage behind blocks that are free for certain: whatever happens, nothing will ever be read there.
+    pub(super) fn discard_free(&self, freed: impl Iterator<Item = Extent>) {
+        for extent in freed {
+            let (start, len) = bytes_of(extent, self.read.header.block_size);
+            // Best effort: what is not given back now, a trim finds free.
+            let _ = self.device.discard(start..start + len, Leave::Any);
+        }
     }
 
     fn take_ranks(&mut self) -> BTreeMap<u64, Rank> {

@@ -266,6 +266,7 @@ impl Volume {
     fn end(&mut self) -> Result<()> {
         self.device.flush()?;
         let Some(mut log) = self.log.take() else { return Ok(()) };
+        let mut freed = Vec::new();
         log.clear()?;
         self.device.flush()?;
         if let Some(places) = log.transient {
@@ -281,11 +282,17 @@ impl Volume {
             self.write_through()?;
             self.header().journal_info_block = 0.into();
             self.header().last_mounted_version = MADE_BY;
+            freed = places;
         }
         self.set_volume_attributes(volume_attributes::UNMOUNTED, volume_attributes::BOOT_INCONSISTENT);
         let alternate = self.device.info().len - HEADER_OFFSET;
         self.device.write_at(alternate, self.read.header.raw.as_bytes())?;
-        self.put_header()
+        self.put_header()?;
+        if freed.is_empty() {
+            return Ok(());
+        }
+        self.discard_free(freed.into_iter());
+        self.device.flush()
     }
 
     /// Writes the header in place, durably.
