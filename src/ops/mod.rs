@@ -1,5 +1,6 @@
 //! What people ask for, each in one file.
 
+pub mod advise;
 mod ahead;
 pub mod checksum;
 pub mod compact;
@@ -13,6 +14,7 @@ pub mod format;
 pub mod import;
 pub mod put;
 pub mod repair;
+pub mod report;
 pub mod resources;
 pub mod segment;
 pub mod space;

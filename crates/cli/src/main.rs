@@ -11,6 +11,7 @@ mod encrypting;
 mod facts;
 mod failure;
 mod layers;
+mod map;
 mod new_file;
 mod node;
 mod output;

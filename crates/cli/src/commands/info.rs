@@ -4,15 +4,18 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use bandsaw::device::Access;
+use bandsaw::ops::space::{FreeSpace, SpaceMap};
 use bandsaw::{Kind, open};
 use clap::{Args, ValueHint};
+use serde::Serialize;
 
+use super::du::BandsFacts;
 use crate::facts::Facts;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::sheet;
 use crate::source::{self, Opening};
+use crate::{map, sheet};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -20,6 +23,7 @@ Examples:
   bandsaw info Docs.sparsebundle             format, sizes, bands, partitions, volumes
   bandsaw Docs.sparsebundle                  the same
   bandsaw info --json Docs.sparsebundle      for programs, sizes in bytes
+  bandsaw info --map Docs.sparsebundle       which bands have storage, and what of it is free
   bandsaw info --passfile key Secret.dmg     what is inside an encrypted image, too
   bandsaw info --shadow over.asif disk.img   an image with a layer over it
   bandsaw info --image-format udrw rom.bin   plain bytes that look like no disk")]
@@ -27,22 +31,43 @@ pub(crate) struct Info {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
+    /// Draw the map of the bands, chunks or pieces of the disk: which have storage, and what of that is free
+    #[arg(long)]
+    map: bool,
     #[command(flatten)]
     opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct WithMap<'a> {
+    #[serde(flatten)]
+    facts: &'a Facts,
+    /// With `--map`; of images that can be changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    map: Option<BandsFacts>,
 }
 
 impl Info {
     /// The verb for this image.
     pub(super) fn of(image: OsString, opening: Opening) -> Self {
-        Self { image, opening }
+        Self { image, map: false, opening }
     }
 
     /// Prints what is known even if the image opens only in part; what stopped it is the failure.
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let mut facts = Facts::new(&path);
+        let mut drawing = None;
         let stopped = match self.opening.open(&path, Access::ReadOnly) {
-            Ok(image) => facts.add_image(&image, &Bar::new(output)).err(),
+            Ok(image) => {
+                let bar = Bar::new(output);
+                let failed = facts.add_image(&image, &bar).err();
+                if self.map {
+                    drawing = SpaceMap::of(&image, &FreeSpace::of(&image), &bar).map_err(|error| error.in_file(&path))?;
+                }
+                failed
+            }
             Err(failure) => {
                 let (layers, _) = open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
                 // Of a file that is not even known for an image there is nothing to tell.
@@ -54,7 +79,11 @@ impl Info {
                 Some(failure)
             }
         };
-        output.facts(&facts, |out| sheet::write(&facts, output, out))?;
+        let drawn = drawing.as_ref().map(|map| BandsFacts::new(map, true));
+        output.facts(&WithMap { facts: &facts, map: drawn }, |out| {
+            sheet::write(&facts, output, out)?;
+            drawing.as_ref().map_or(Ok(()), |drawing| map::write(drawing, output, out))
+        })?;
         facts.warn(output);
         let damage = || facts.damage.take().map(|error| error.in_file(&path).into());
         stopped.or_else(damage).map_or(Ok(()), Err)

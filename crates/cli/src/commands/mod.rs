@@ -1,5 +1,6 @@
 //! The verbs, one file each: arguments, one call into the library, output.
 
+mod advise;
 mod cat;
 mod check;
 mod checksum;
@@ -26,6 +27,7 @@ mod mv;
 mod passwd;
 mod put;
 mod repair;
+mod report;
 mod resources;
 mod rm;
 mod segment;
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Du(du::Du),
     Trim(trim::Trim),
     Compact(Box<compact::Compact>),
+    Advise(advise::Advise),
+    Report(report::Report),
     Verify(verify::Verify),
     Checksum(checksum::Checksum),
     Check(check::Check),
@@ -124,6 +128,8 @@ impl Command {
             Self::Du(verb) => verb.run(output),
             Self::Trim(verb) => verb.run(output),
             Self::Compact(verb) => verb.run(output),
+            Self::Advise(verb) => verb.run(output),
+            Self::Report(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
             Self::Check(verb) => verb.run(output),

@@ -1,0 +1,332 @@
+//! One page of HTML about an image: what it is made of, how full it is, what could be better. It needs no network and runs no
+//! code but its own. `bandsaw report`.
+
+use std::fmt::Write as _;
+
+use super::advise::{Place, advise};
+use super::space::{Fill, SpaceMap};
+use super::usage::ImageUsage;
+use crate::Result;
+use crate::device::BlockDevice;
+use crate::open::{Image, Layer};
+use crate::progress::Progress;
+use crate::size;
+
+/// Cells that the map is drawn in at most; more bands share one.
+const MOST_CELLS: u64 = 1 << 16;
+
+const STYLE: &str = include_str!("report/style.css");
+const SCRIPT: &str = include_str!("report/map.js");
+
+/// The page about an open image, which is only read.
+pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
+    let usage = ImageUsage::of(image, progress)?;
+    let mut page = Page(String::new());
+    let name = image.path().file_name().unwrap_or(image.path().as_os_str()).to_string_lossy().into_owned();
+    page.head(&name);
+    page.sizes(image, &usage);
+    page.layers(image);
+    page.partitions(image);
+    page.volumes(&usage);
+    if let Some(map) = &usage.map {
+        page.map(map);
+        page.compaction(map);
+        page.band_sizes(image, map, &usage);
+    }
+    page.foot(usage.map.as_ref());
+    Ok(page.0)
+}
+
+/// A page on its way.
+struct Page(String);
+
+/// `text` as it may stand in HTML, also within quotes. Names in an image are a stranger's.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // What turns the direction of writing, or is not to be seen.
+            c if c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                out.push('\u{fffd}');
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn exact(bytes: u64) -> String {
+    format!("{:#}", size::display(bytes))
+}
+
+impl Page {
+    fn add(&mut self, html: impl AsRef<str>) {
+        self.0.push_str(html.as_ref());
+        self.0.push('\n');
+    }
+
+    fn head(&mut self, name: &str) {
+        let name = escape(name);
+        self.add("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
+        self.add("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+        // Nothing is fetched, whatever is in the image.
+        self.add(
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+             script-src 'unsafe-inline'\">",
+        );
+        self.add("<meta name=\"color-scheme\" content=\"light dark\">");
+        self.add(format!("<title>{name}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{name}</h1>"));
+    }
+
+    /// A table of names and values.
+    fn facts(&mut self, rows: &[(&str, String)]) {
+        self.add("<dl>");
+        for (name, value) in rows {
+            self.add(format!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(value)));
+        }
+        self.add("</dl>");
+    }
+
+    /// A table that scrolls where there is no room for it.
+    fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
+        let cells = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
+            cells.map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect::<String>()
+        };
+        self.add(format!("<div class=\"wide\"><table>\n<tr>{}</tr>", cells("th", &mut heading.iter().copied())));
+        for row in rows {
+            self.add(format!("<tr>{}</tr>", cells("td", &mut row.iter().map(String::as_str))));
+        }
+        self.add("</table></div>");
+    }
+
+    fn sizes(&mut self, image: &Image, usage: &ImageUsage) {
+        let percent = (u128::from(usage.host.allocated) * 100).div_ceil(u128::from(usage.disk.max(1)));
+        self.facts(&[
+            ("Image", image.path().display().to_string()),
+            ("Format", format!("{}, {}", usage.format, usage.format.description())),
+            ("Disk", exact(usage.disk)),
+            ("On disk", format!("{}, {percent} % of the disk", exact(usage.host.allocated))),
+            ("Files", format!("{} in {} folders", usage.host.files, usage.host.folders)),
+            ("Compaction returns", exact(usage.returns())),
+        ]);
+    }
+
+    fn layers(&mut self, image: &Image) {
+        self.add("<h2>Layers</h2>\n<ol class=\"layers\">");
+        for layer in image.layers() {
+            let what = match layer {
+                Layer::File(file) => format!("File, {}", exact(file.info().len)),
+                Layer::Crypt(crypt) => format!("Encryption, AES-{}, blocks of {} bytes", crypt.key_bits, crypt.block),
+                Layer::Raw(_) => "Raw disk".to_owned(),
+                Layer::Bundle(bundle) => format!("Sparse bundle, bands of {}", exact(bundle.band_size())),
+                Layer::SparseImage(image) => format!("Sparse image, bands of {}", exact(image.band_size())),
+                Layer::Asif(image) => format!("Apple sparse image, chunks of {}", exact(image.usage().chunk_size)),
+                Layer::Udif(_) => "UDIF, compressed or read-only".to_owned(),
+                Layer::Overlay(file) => format!("Layer {}", file.path.display()),
+                Layer::Stack(_) => "Stack of the layers below".to_owned(),
+                Layer::Partitions(map) => format!("{}, {} partitions", map.scheme, map.partitions.len()),
+                Layer::Volumes(volumes) => format!("{} volumes", volumes.len()),
+            };
+            self.add(format!("<li>{}</li>", escape(&what)));
+        }
+        self.add("</ol>");
+    }
+
+    fn partitions(&mut self, image: &Image) {
+        let Some(map) = image.partitions() else { return };
+        self.add("<h2>Partitions</h2>");
+        let row = |partition: &crate::partition::Partition| {
+            vec![
+                partition.number.to_string(),
+                partition.kind.clone(),
+                partition.name.clone(),
+                partition.range.start.to_string(),
+                exact(partition.range.end - partition.range.start),
+            ]
+        };
+        let rows: Vec<_> = map.partitions.iter().map(row).collect();
+        self.table(&["Number", "Type", "Name", "Offset", "Size"], &rows);
+    }
+
+    fn volumes(&mut self, usage: &ImageUsage) {
+        self.add("<h2>Volumes</h2>");
+        let row = |volume: &super::usage::VolumeUsage| {
+            let (name, used, free) = volume.info.as_ref().map_or_else(
+                |error| (error.message().to_owned(), String::new(), String::new()),
+                |info| (info.name.clone(), exact(info.total.saturating_sub(info.free)), exact(info.free)),
+            );
+            let trimmed = volume.refused.as_ref().map_or_else(|| "yes".to_owned(), |error| error.message().to_owned());
+            vec![volume.place.clone(), volume.format.to_string(), name, used, free, trimmed]
+        };
+        let rows: Vec<_> = usage.volumes.iter().map(row).collect();
+        self.table(&["Place", "Format", "Name", "Used", "Free", "Free space returns"], &rows);
+    }
+
+    fn map(&mut self, map: &SpaceMap) {
+        let (one, many) = map.kind.words();
+        self.add(format!("<h2>Map of {many}</h2>"));
+        let per_cell = per_cell(map);
+        let shared = if per_cell > 1 { format!(" Each cell stands for {per_cell} {many}.") } else { String::new() };
+        self.add(format!(
+            "<p>{} of {} {many} of {} have storage.{shared} Wheel, pinch or the buttons zoom, dragging moves, and whatever is under \
+             the pointer is told below.</p>",
+            map.units.len(),
+            map.count(),
+            exact(map.size)
+        ));
+        self.add(
+            "<p class=\"buttons\"><button id=\"in\" type=\"button\">Zoom in</button> \
+             <button id=\"out\" type=\"button\">Zoom out</button> <button id=\"all\" type=\"button\">Show all</button></p>",
+        );
+        self.add(format!(
+            "<canvas id=\"map\" tabindex=\"0\" role=\"img\" aria-label=\"Map of the {many} of the disk\"></canvas>"
+        ));
+        self.add(format!("<p id=\"told\" role=\"status\">Point at a {one}.</p>"));
+        let legend = [
+            ("absent", "no storage", map.count_of(Fill::Absent)),
+            ("full", "in use", map.count_of(Fill::Full)),
+            ("partly", "partly free", map.count_of(Fill::PartlyFree)),
+            ("free", "wholly free", map.count_of(Fill::Free)),
+            ("stray", "stray files", map.stray.len() as u64),
+        ];
+        self.add("<ul class=\"legend\">");
+        for (class, what, count) in legend {
+            self.add(format!("<li><span class=\"{class}\"></span>{what}: {count}</li>"));
+        }
+        self.add("</ul>");
+        if !map.stray.is_empty() {
+            let rows: Vec<_> = map.stray.iter().take(100).map(|file| vec![file.name.clone(), exact(file.allocated)]).collect();
+            self.table(&["Stray file", "On disk"], &rows);
+        }
+    }
+
+    fn compaction(&mut self, map: &SpaceMap) {
+        let (one, _) = map.kind.words();
+        let (whole, parts) = map.returns();
+        self.add("<h2>What compaction would change</h2>");
+        self.facts(&[
+            ("Now", format!("{} behind the disk", exact(map.allocated()))),
+            ("Wholly free", format!("{} with every {one} that is", exact(whole))),
+            ("Parts of others", exact(parts)),
+            ("Afterwards", exact(map.allocated().saturating_sub(whole + parts))),
+        ]);
+    }
+
+    fn band_sizes(&mut self, image: &Image, map: &SpaceMap, usage: &ImageUsage) {
+        if image.bundle().is_none() {
+            return;
+        }
+        self.add("<h2>What another band size would change</h2>");
+        let used = map.units.iter().map(|unit| map.size - unit.free.min(map.size)).sum();
+        let mut rows = Vec::new();
+        for place in Place::ALL {
+            let advice = advise(usage.disk, Some(used), place);
+            for choice in advice.choices {
+                let best = if choice.band_size == advice.band_size { "advised" } else { "" };
+                let now = if choice.band_size == map.size { "now" } else { "" };
+                let notes = [best, now].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ");
+                rows.push(vec![
+                    place.to_string(),
+                    exact(choice.band_size),
+                    choice.bands.to_string(),
+                    files(map, choice.band_size).to_string(),
+                    notes,
+                ]);
+            }
+        }
+        self.table(&["On", "Band size", "Files when full", "Files now", ""], &rows);
+    }
+
+    fn foot(&mut self, map: Option<&SpaceMap>) {
+        self.add("</main>");
+        if let Some(map) = map {
+            let cells = cells(map);
+            self.add(format!("<script type=\"application/json\" id=\"data\">{cells}</script>"));
+            self.add(format!("<script>\n{SCRIPT}</script>"));
+        }
+        self.add("</body>\n</html>");
+    }
+}
+
+/// How many files the disk would be in with bands of another size, as far as the present ones tell.
+fn files(map: &SpaceMap, size: u64) -> u64 {
+    let (mut files, mut last) = (0, None);
+    for unit in map.units.iter().filter(|unit| map.fill(unit) != Fill::Free) {
+        let start = unit.index * map.size;
+        let (first, end) = (start / size, (start + map.size.min(map.disk - start)).div_ceil(size));
+        let first = last.map_or(first, |last: u64| first.max(last));
+        files += end.saturating_sub(first);
+        last = Some(end.max(first));
+    }
+    files
+}
+
+fn per_cell(map: &SpaceMap) -> u64 {
+    map.count().div_ceil(MOST_CELLS).max(1)
+}
+
+/// Numbers alone: the size of cells in bytes, the disk's, units in a cell, and for each cell with storage its place, bytes of
+/// storage, bytes that are free, bytes that return, and units with storage.
+fn cells(map: &SpaceMap) -> String {
+    let per_cell = per_cell(map);
+    let mut cells: Vec<[u64; 5]> = Vec::new();
+    for unit in &map.units {
+        let at = unit.index / per_cell;
+        if cells.last().is_none_or(|cell| cell[0] != at) {
+            cells.push([at, 0, 0, 0, 0]);
+        }
+        if let Some(cell) = cells.last_mut() {
+            for (sum, more) in cell[1..].iter_mut().zip([unit.allocated, unit.free, unit.returns, 1]) {
+                *sum += more;
+            }
+        }
+    }
+    let mut text = format!(
+        "{{\"word\":\"{}\",\"cell\":{},\"disk\":{},\"units\":{per_cell},\"count\":{},\"cells\":[",
+        map.kind.words().0,
+        map.size.saturating_mul(per_cell),
+        map.disk,
+        map.count().div_ceil(per_cell)
+    );
+    for (number, [at, allocated, free, returns, stored]) in cells.into_iter().enumerate() {
+        let comma = if number > 0 { "," } else { "" };
+        let _ = write!(text, "{comma}[{at},{allocated},{free},{returns},{stored}]");
+    }
+    text.push_str("]}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::space::{Unit, UnitKind};
+
+    fn map(size: u64, disk: u64, stored: &[(u64, u64)]) -> SpaceMap {
+        let unit = |&(index, free): &(u64, u64)| Unit { index, allocated: size, free, returns: free };
+        let units = stored.iter().map(unit).collect();
+        SpaceMap { kind: UnitKind::Band, size, disk, units, stray: Vec::new(), unused: 0 }
+    }
+
+    #[test]
+    fn names_are_text() {
+        assert_eq!(escape("<script>\"a\" & 'b'\u{202e}\n"), "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn files_of_other_bands_are_counted() {
+        let map = map(8, 100, &[(0, 0), (1, 0), (4, 8), (12, 0)]);
+        assert_eq!([4, 8, 16, 64, 128].map(|size| files(&map, size)), [5, 3, 2, 2, 1]);
+    }
+
+    #[test]
+    fn many_bands_share_cells() {
+        let map = map(1 << 20, (1 << 20) << 18, &[(0, 0), (3, 5), (4, 0), (200_000, 1)]);
+        assert!(cells(&map).starts_with("{\"word\":\"band\",\"cell\":4194304,"));
+        assert!(cells(&map).ends_with("[[0,2097152,5,5,2],[1,1048576,0,0,1],[50000,1048576,1,1,1]]}"));
+    }
+}
