@@ -204,7 +204,10 @@ fn zeros_are_given_back_where_nothing_is_known() {
         let secret = secret();
         let open = |access| {
             let as_disk = Some(format);
-            open::open(&path, &OpenOptions { access, image_format: as_disk, keys: Some(&secret as &dyn Keys), shadows: &[] })
+            open::open(
+                &path,
+                &OpenOptions { access, image_format: as_disk, keys: Some(&secret as &dyn Keys), ..OpenOptions::default() },
+            )
         };
         let options = compact::Options { battery_allowed: true, zeros: None };
         let plan = compact::plan(&open(Access::ReadOnly).unwrap(), &options, &Silent).unwrap();
