@@ -3,6 +3,7 @@
 //! [`open`] lays the layers of an image over each other, [`create`] makes a blank one, and a [`Draft`] is an image that
 //! gets its name only when it is finished.
 
+mod alter;
 mod apfs;
 mod container;
 mod create;
@@ -370,6 +371,15 @@ impl Image {
             _ => None,
         });
         volumes.unwrap_or_default()
+    }
+
+    /// The selected volume; without a selector, the first of a format that is read.
+    pub fn volume(&self, which: Option<&VolumeSelector>) -> Result<&Volume> {
+        let found = match which {
+            None => volume::first_known(self.volumes()),
+            Some(selector) => volume::selected(self.volumes(), selector).map(|(volume, _)| volume),
+        };
+        found.map_err(|error| error.in_file(&self.path))
     }
 
     /// Opens the selected volume; without a selector, the first that can be read. An encrypted one stays locked, see

@@ -26,6 +26,7 @@ fn volume(tree: Tree) -> Result<HfsPlus, Error> {
     let options = Options {
         name: "Volume".into(),
         case_sensitive: true,
+        journaled: false,
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,

@@ -30,6 +30,7 @@ fn options() -> Options {
     Options {
         name: "Volume".into(),
         case_sensitive: false,
+        journaled: false,
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,

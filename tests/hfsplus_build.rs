@@ -15,7 +15,15 @@ use proptest::prelude::*;
 const CREATED: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
 fn options() -> Options {
-    Options { name: "Volume".into(), case_sensitive: false, block_size: None, created: CREATED, latest: None, identifier: 42 }
+    Options {
+        name: "Volume".into(),
+        case_sensitive: false,
+        journaled: false,
+        block_size: None,
+        created: CREATED,
+        latest: None,
+        identifier: 42,
+    }
 }
 
 fn build(tree: Tree, options: Options) -> Arc<Memory> {

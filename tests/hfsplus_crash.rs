@@ -29,6 +29,7 @@ fn plan(name: &str, files: u8) -> Plan {
     let options = Options {
         name: name.into(),
         case_sensitive: false,
+        journaled: false,
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,

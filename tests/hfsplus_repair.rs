@@ -35,7 +35,15 @@ fn damaged() -> PowerCut {
         let root = tree.nodes[0].clone();
         tree.nodes.push(SourceNode { name: format!("file {file}").into(), kind, ..root });
     }
-    let options = Options { name: "Cut".into(), case_sensitive: false, block_size: None, created, latest: None, identifier: 1 };
+    let options = Options {
+        name: "Cut".into(),
+        case_sensitive: false,
+        journaled: false,
+        block_size: None,
+        created,
+        latest: None,
+        identifier: 1,
+    };
     Plan::new(tree, options).unwrap().build(&*disk, &Silent).unwrap();
     // Without its header node no catalog is found, and half of the bitmap is wrong.
     let catalog = number(&*disk, CATALOG) * number(&*disk, BLOCK_SIZE);

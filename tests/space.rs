@@ -268,7 +268,8 @@ fn no_power_cut_during_a_trim_loses_a_byte() {
     let bundle = Arc::new(Bundle::create(Arc::new(store.clone()), &options).unwrap());
     let created = Timestamp::from_seconds(1_700_000_000);
     let name = "Trim".into();
-    let options = Options { name, case_sensitive: false, block_size: Some(4096), created, latest: None, identifier: 3 };
+    let options =
+        Options { name, case_sensitive: false, journaled: false, block_size: Some(4096), created, latest: None, identifier: 3 };
     Plan::new(Tree::empty(created), options).unwrap().build(&*bundle, &Silent).unwrap();
     let fs = HfsPlusMut::open(bundle.clone(), WriteOptions::default()).unwrap();
     for number in 0..10_u64 {

@@ -6,6 +6,7 @@ mod change;
 mod free;
 pub mod hfsplus;
 mod locked;
+mod resize;
 pub mod source;
 pub(crate) mod unicode;
 
@@ -20,6 +21,7 @@ pub use build::plan::{Built, VolumePlan};
 pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeKey};
+pub use resize::{ResizeVolume, SizeLimits};
 
 /// The read side of a volume, shared by any number of threads.
 ///

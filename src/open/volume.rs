@@ -294,6 +294,12 @@ fn is_fat(boot: &[u8]) -> bool {
         && boot[21] >= 0xf0
 }
 
+/// The first volume of a format that is read.
+pub(super) fn first_known(volumes: &[Volume]) -> Result<&Volume> {
+    let first = volumes.iter().find(|volume| volume.format.is_supported());
+    first.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be read"))
+}
+
 /// Opens the first volume that can be.
 pub(super) fn first_readable(volumes: &[Volume], wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
     first(volumes, |volume| volume.open_within(None, wanted))?
@@ -328,7 +334,7 @@ pub(super) fn select_mut(volumes: &[Volume], selector: &VolumeSelector) -> Resul
 }
 
 /// The volume that a selector names, and its number where it is one of several in a container.
-fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<(&'a Volume, Option<u32>)> {
+pub(super) fn selected<'a>(volumes: &'a [Volume], selector: &VolumeSelector) -> Result<(&'a Volume, Option<u32>)> {
     match selector {
         VolumeSelector::Number { partition, volume } => {
             let fits = |found: &&Volume| {

@@ -15,6 +15,7 @@ pub mod import;
 pub mod put;
 pub mod repair;
 pub mod report;
+pub mod resize;
 pub mod resources;
 pub mod segment;
 pub mod space;

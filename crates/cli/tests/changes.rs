@@ -95,6 +95,65 @@ fn names(tree: &Value) -> Vec<String> {
 }
 
 #[test]
+fn images_get_larger_and_smaller_with_what_is_in_them() {
+    let scratch = Scratch::new();
+    let source = scratch.sample();
+    let kinds = [("d.img", "udrw"), ("d.sparsebundle", "udsb"), ("d.sparseimage", "udsp"), ("d.asif", "asif")];
+    for ((image, format), (fs, layout)) in
+        kinds.into_iter().zip([("hfs+", "gptspud"), ("hfs+j", "gptspud"), ("hfsx", "none"), ("hfsx+j", "gptspud")])
+    {
+        let args = ["create", image, "--format", format, "--fs", fs, "--layout", layout, "--size", "64m", "--from"];
+        scratch.ok(&[&args[..], &[source.to_str().unwrap()]].concat());
+        let listed = scratch.ok(&["tree", image]);
+        let size = |image: &str| -> u64 {
+            let facts: Value = serde_json::from_str(&scratch.ok(&["resize", "--json", "--limits", image])).unwrap();
+            assert!(facts["min"].as_u64() < facts["max"].as_u64(), "{facts}");
+            facts["current"].as_u64().unwrap()
+        };
+        let would = scratch.ok(&["resize", "--dry-run", image, "--size", "200m"]);
+        assert!(would.contains("would: the disk grows"), "{would}");
+        assert_eq!(size(image), 64 << 20);
+        for wanted in ["200m", "32m", "40001s"] {
+            scratch.ok(&["resize", image, "--size", wanted]);
+            scratch.ok(&["check", image]);
+            assert_eq!(scratch.ok(&["tree", image]), listed, "{image} at {wanted}");
+        }
+        assert_eq!(size(image), 40001 * 512);
+        scratch.ok(&["resize", image, "--size", "10m", "--grow-only"]);
+        assert_eq!(size(image), 40001 * 512);
+        scratch.ok(&["resize", image, "--min"]);
+        scratch.ok(&["check", image]);
+        assert!(size(image) < 12 << 20, "{image}");
+        let error = scratch.fails(1, &["resize", image, "--size", "300k"]);
+        assert!(error.contains("shows the limits"), "{error}");
+        scratch.ok(&["resize", image, "--size", "80m", "--image-only"]);
+        scratch.ok(&["resize", image, "--size", "80m"]);
+        scratch.ok(&["check", image]);
+        scratch.ok(&["put", "--from", source.join("hello.txt").to_str().unwrap(), &format!("{image}:/again")]);
+        assert_eq!(scratch.ok(&["tree", image]).lines().count(), listed.lines().count() + 1);
+    }
+    scratch.ok(&["convert", "d.img", "d.dmg", "--format", "udzo"]);
+    let error = scratch.fails(6, &["resize", "d.dmg", "--size", "200m"]);
+    assert!(error.contains("convert it to"), "{error}");
+}
+
+#[test]
+fn journals_come_and_go() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "j.img", "--fs", "Journaled HFS+", "--size", "20m", "--volname", "J"]);
+    assert!(scratch.ok(&["info", "j.img"]).contains("journal    yes"));
+    scratch.fails(4, &["enable-journal", "j.img"]);
+    assert!(scratch.ok(&["disable-journal", "j.img:J"]).contains("J: has no journal"));
+    assert!(scratch.ok(&["info", "j.img"]).contains("journal    no"));
+    scratch.fails(3, &["disable-journal", "j.img"]);
+    let facts: Value =
+        serde_json::from_str(&scratch.ok(&["enable-journal", "--json", "j.img:#1", "--journal-size", "1m"])).unwrap();
+    assert_eq!(facts["journaled"], true);
+    scratch.ok(&["check", "j.img"]);
+    scratch.fails(2, &["enable-journal", "j.img:/file"]);
+}
+
+#[test]
 fn what_cannot_be_changed_is_refused() {
     let scratch = Scratch::new();
     images(&scratch);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::btree::Tree;
 use super::extents::{Owner, Space};
-use super::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw, ForkRaw};
+use super::layout::{AttributeKey, AttributeRecord, Cnid, ExtentsRaw, ForkRaw, extents_of};
 use super::unicode::{decode_attribute_name, encode_attribute_name, encode_name};
 use crate::device::{BlockDevice, Memory};
 use crate::{Error, Result};
@@ -67,6 +67,37 @@ impl AttributesTree {
                 None => return Err(bad_record(file, &decode_attribute_name(name))),
             };
             found.push((key.start_block, stored));
+        }
+        Ok(found)
+    }
+
+    /// The next attributes behind `after`, at most `most`, of which something lies in block `end` or behind it.
+    pub(super) fn reaching(&self, after: Option<&(Cnid, Vec<U16>)>, end: u32, most: usize) -> Result<Vec<(Cnid, Vec<U16>)>> {
+        let mut found: Vec<(Cnid, Vec<U16>)> = Vec::new();
+        let Some(tree) = &self.tree else { return Ok(found) };
+        let mut cursor = match after {
+            Some((file, name)) => tree.seek(&key(*file, name, 0))?,
+            None => tree.first()?,
+        };
+        while let Some(record) = cursor.next()? {
+            let Some((key, data)) = AttributeKey::split(record) else {
+                return Err(tree.corrupt(cursor.node_number(), "a record has no valid key"));
+            };
+            let extents = match AttributeRecord::parse(data) {
+                Some(AttributeRecord::Fork(fork)) => fork.extents,
+                Some(AttributeRecord::Extents(extents)) => *extents,
+                _ => continue,
+            };
+            let is = |(file, name): &(Cnid, Vec<U16>)| *file == key.file && *name == key.name;
+            if after.is_some_and(is) || found.last().is_some_and(is) {
+                continue;
+            }
+            if extents_of(&extents).any(|extent| extent.end() > end.into()) {
+                if found.len() == most {
+                    break;
+                }
+                found.push((key.file, key.name.to_vec()));
+            }
         }
         Ok(found)
     }

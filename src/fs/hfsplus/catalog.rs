@@ -6,7 +6,9 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::btree::{KeyOrder, Tree};
-use super::layout::{BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, DatesRaw, FileRaw, FolderRaw, record_flags};
+use super::layout::{
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, DatesRaw, FileRaw, FolderRaw, ForkRaw, fork_type, record_flags,
+};
 use super::unicode::{NameOrder, decode_name};
 use crate::{Error, Kind, Result};
 
@@ -81,6 +83,11 @@ pub(super) struct Found {
     pub(super) object: Object,
 }
 
+/// A folder and a name in it, as they stand on disk.
+pub(super) type EntryKey = (Cnid, Vec<U16>);
+/// Where a file stands, and its forks, each with the file's number and which it is.
+pub(super) type FileForks = (EntryKey, Vec<(ForkRaw, Cnid, u8)>);
+
 /// The catalog tree.
 #[derive(Debug)]
 pub(super) struct Catalog {
@@ -146,6 +153,30 @@ impl Catalog {
             Some(_) => Ok(None),
             None => Err(self.no_key(cursor.node_number())),
         }
+    }
+
+    /// The next `most` files behind the entry `after`, in the order of the tree, with the forks that have blocks.
+    pub(super) fn files_after(&self, after: Option<&EntryKey>, most: usize) -> Result<Vec<FileForks>> {
+        let mut cursor = match after {
+            Some((parent, name)) => self.tree.seek(&key(*parent, name))?,
+            None => self.tree.first()?,
+        };
+        let mut found = Vec::new();
+        while let Some(record) = cursor.next()? {
+            let Some((key, data)) = CatalogKey::split(record) else { return Err(self.no_key(cursor.node_number())) };
+            let Some(CatalogRecord::File(file)) = CatalogRecord::parse(data) else { continue };
+            if after.is_some_and(|(parent, name)| *parent == key.parent && *name == key.name) {
+                continue;
+            }
+            let id = Cnid(file.file_id.get());
+            let forks = [(file.data_fork, id, fork_type::DATA), (file.resource_fork, id, fork_type::RESOURCE)];
+            let forks = forks.into_iter().filter(|(fork, ..)| fork.total_blocks.get() > 0);
+            found.push(((key.parent, key.name.to_vec()), forks.collect()));
+            if found.len() == most {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// The oldest volumes have files without threads; these can only be searched for.

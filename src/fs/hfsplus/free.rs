@@ -161,6 +161,7 @@ mod tests {
         let options = Options {
             name: "Free".into(),
             case_sensitive: false,
+            journaled: false,
             block_size: Some(block_size),
             created,
             latest: None,

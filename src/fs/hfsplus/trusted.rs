@@ -130,7 +130,7 @@ mod tests {
     fn volume() -> Arc<Memory> {
         let created = Timestamp::from_seconds(1_700_000_000);
         let (name, block_size) = ("Free".into(), Some(4096));
-        let options = Options { name, case_sensitive: false, block_size, created, latest: None, identifier: 9 };
+        let options = Options { name, case_sensitive: false, journaled: false, block_size, created, latest: None, identifier: 9 };
         let device = Arc::new(Memory::zeros(8 << 20));
         Plan::new(Tree::empty(created), options).unwrap().build(&*device, &Silent).unwrap();
         HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap().enable_journal(None).unwrap();

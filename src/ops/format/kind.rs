@@ -23,8 +23,12 @@ pub enum NewFormat {
     /// HFS Plus.
     #[default]
     HfsPlus,
+    /// The same with a journal.
+    HfsPlusJournaled,
     /// HFSX whose names tell `A` from `a`.
     Hfsx,
+    /// The same with a journal.
+    HfsxJournaled,
     /// APFS.
     Apfs,
     /// APFS whose names tell `A` from `a`.
@@ -48,13 +52,16 @@ pub struct VolumeOptions {
 
 impl NewFormat {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::HfsPlus, Self::Hfsx, Self::Apfs, Self::ApfsCaseSensitive];
+    pub const ALL: [Self; 6] =
+        [Self::HfsPlus, Self::HfsPlusJournaled, Self::Hfsx, Self::HfsxJournaled, Self::Apfs, Self::ApfsCaseSensitive];
 
     /// Its names, the one it goes by here first; the others are those of `hdiutil` and `diskutil`.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             Self::HfsPlus => &["HFS+", "HFSPlus"],
+            Self::HfsPlusJournaled => &["HFS+J", "JHFS+", "Journaled HFS+", "HFSPlusJ"],
             Self::Hfsx => &["HFSX", "Case-sensitive HFS+", "HFS+X"],
+            Self::HfsxJournaled => &["HFSX+J", "JHFS+X", "Case-sensitive Journaled HFS+", "HFSXJ", "JHFSX"],
             Self::Apfs => &["APFS"],
             Self::ApfsCaseSensitive => &["APFS-case-sensitive", "Case-sensitive APFS", "APFSX"],
         }
@@ -63,11 +70,12 @@ impl NewFormat {
     /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
     pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
         match self {
-            Self::HfsPlus | Self::Hfsx => {
+            Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
                 let VolumeOptions { name, block_size, created, latest, id } = options;
                 let (identifier, _) = id.as_u64_pair();
-                let case_sensitive = self == Self::Hfsx;
-                let options = hfsplus::Options { name, case_sensitive, block_size, created, latest, identifier };
+                let case_sensitive = matches!(self, Self::Hfsx | Self::HfsxJournaled);
+                let journaled = matches!(self, Self::HfsPlusJournaled | Self::HfsxJournaled);
+                let options = hfsplus::Options { name, case_sensitive, journaled, block_size, created, latest, identifier };
                 Ok(Box::new(hfsplus::Plan::new(tree, options)?))
             }
             Self::Apfs | Self::ApfsCaseSensitive => self.plan_apfs(tree, options),
@@ -88,7 +96,7 @@ impl NewFormat {
     /// What a GPT calls a partition that holds it.
     pub const fn partition_type(self) -> Uuid {
         match self {
-            Self::HfsPlus | Self::Hfsx => APPLE_HFS,
+            Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => APPLE_HFS,
             Self::Apfs | Self::ApfsCaseSensitive => APPLE_APFS,
         }
     }

@@ -1,6 +1,7 @@
 //! The GUID partition table: two copies of a header and a table, each with checksums.
 
 mod areas;
+mod change;
 mod check;
 mod create;
 mod repair;
@@ -16,6 +17,7 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
 pub(super) use areas::copies;
+pub use change::{Change, change, disk_len_for, last_end};
 pub(super) use check::check;
 pub use create::{Geometry, Guids, NewPartition, create, create_single};
 pub use repair::{Repair, Repaired, plan, repair};

@@ -86,6 +86,7 @@ pub(super) fn options(case_sensitive: bool, block_size: u32) -> build::Options {
     build::Options {
         name: "Sample".to_owned(),
         case_sensitive,
+        journaled: false,
         block_size: Some(block_size),
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,

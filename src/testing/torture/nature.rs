@@ -79,6 +79,7 @@ impl Nature {
 fn plan(case_sensitive: bool, block_size: u32) -> Plan {
     let created = Timestamp::from_seconds(1_700_000_000);
     let block_size = Some(block_size);
-    let options = Options { name: "Torture".into(), case_sensitive, block_size, created, latest: None, identifier: 7 };
+    let options =
+        Options { name: "Torture".into(), case_sensitive, journaled: false, block_size, created, latest: None, identifier: 7 };
     Plan::new(Tree::empty(created), options).expect("an empty volume can be planned")
 }

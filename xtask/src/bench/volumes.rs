@@ -128,7 +128,8 @@ const DATE: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
 fn plan(tree: Tree, block_size: Option<u32>) -> Result<Plan> {
     let name = "Bench".to_owned();
-    let options = Options { name, case_sensitive: false, block_size, created: DATE, latest: None, identifier: 1 };
+    let options =
+        Options { name, case_sensitive: false, journaled: false, block_size, created: DATE, latest: None, identifier: 1 };
     Ok(Plan::new(tree, options)?)
 }
 

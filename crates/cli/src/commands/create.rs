@@ -53,7 +53,8 @@ pub(crate) struct Create {
     /// Size of the disk, as 8m, 8MiB, 8MB or 16384s; without it what the files need, and some room
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// File system: apfs, apfs-case-sensitive, hfs+, hfsx (case-sensitive) or none; hfs+ with --from or --volname
+    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive), hfsx+j, hdiutil's other names for
+    /// these, or none; hfs+ with --from or --volname
     #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
     /// Name of the volume; without it that of the folder or archive, or untitled

@@ -18,6 +18,7 @@ mod extract;
 mod info;
 mod isencrypted;
 mod join;
+mod journal;
 mod list;
 mod ln;
 mod ls;
@@ -28,6 +29,7 @@ mod passwd;
 mod put;
 mod repair;
 mod report;
+mod resize;
 mod resources;
 mod rm;
 mod segment;
@@ -84,6 +86,11 @@ pub(crate) enum Command {
     Check(check::Check),
     Diagnose(diagnose::Diagnose),
     Repair(repair::Repair),
+    Resize(resize::Resize),
+    #[command(alias = "enablejournal")]
+    EnableJournal(journal::EnableJournal),
+    #[command(alias = "disablejournal")]
+    DisableJournal(journal::DisableJournal),
     Stack(stack::Stack),
     Serve(Box<serve::Serve>),
     List(list::List),
@@ -135,6 +142,9 @@ impl Command {
             Self::Check(verb) => verb.run(output),
             Self::Diagnose(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
+            Self::Resize(verb) => verb.run(output),
+            Self::EnableJournal(verb) => verb.run(output),
+            Self::DisableJournal(verb) => verb.run(output),
             Self::Stack(verb) => verb.run(output),
             Self::Serve(verb) => verb.run(output),
             Self::List(verb) => verb.run(output),

@@ -72,6 +72,16 @@ impl Tree {
         Ok(())
     }
 
+    /// The file that the tree lies in.
+    pub(in crate::fs::hfsplus) fn file(&self) -> &ForkDevice {
+        &self.file
+    }
+
+    /// Goes over to `file`, the same file in another place.
+    pub(in crate::fs::hfsplus) fn move_to(&mut self, file: ForkDevice) {
+        self.file = file;
+    }
+
     /// Makes the new node `number` the last of the map.
     fn add_map_node(&mut self, number: u32) -> Result<()> {
         let size = usize::from(self.node_size);

@@ -9,8 +9,10 @@ use zerocopy::big_endian::U16;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::forks::Blocks;
+use super::geometry::JournalPlace;
 use super::objects::Objects;
-use super::records::Style;
+use super::own::{Own, Purpose};
+use super::records::{Style, journal_file};
 use crate::Result;
 use crate::fs::build::tree::body;
 use crate::fs::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
@@ -24,6 +26,8 @@ pub(super) struct Catalog<'a> {
     pub(super) objects: &'a Objects,
     pub(super) blocks: &'a Blocks,
     pub(super) style: Style,
+    /// Where the journal lies, if there is one.
+    pub(super) journal: JournalPlace,
 }
 
 /// Where records go: key and data of one after another.
@@ -34,19 +38,24 @@ impl Catalog<'_> {
     pub(super) fn emit(&self, sink: &mut Sink<'_>) -> Result<()> {
         let mut out = Emitter { sink, key: Vec::new(), thread: Vec::new() };
         let links = self.links();
-        let children = |folder| self.objects.children(folder);
         self.named(&mut out, 0, Cnid::ROOT_PARENT, &links)?;
         out.thread(Cnid::ROOT, Cnid::ROOT_PARENT, self.objects.name(0), true)?;
-        let (before, after) = children(0).split_at(self.objects.private_folder.map_or(0, |(_, place)| place));
-        before.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
-        if let Some((cnid, _)) = self.objects.private_folder {
-            let record = self.style.private_folder(cnid, self.objects.links().len() as u32);
-            out.record(Cnid::ROOT, &self.objects.private_name, &record)?;
+        let mut done = 0;
+        for own in self.objects.own() {
+            let before = &self.objects.children(0)[done..own.before];
+            before.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
+            done = own.before;
+            self.own(&mut out, own)?;
         }
+        let after = &self.objects.children(0)[done..];
         after.iter().try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
-        if let Some((cnid, _)) = self.objects.private_folder {
-            out.thread(cnid, Cnid::ROOT, &self.objects.private_name, true)?;
-            self.inodes(&mut out, cnid)?;
+        let mut own: Vec<&Own> = self.objects.own().iter().collect();
+        own.sort_by_key(|own| own.cnid);
+        for own in own {
+            out.thread(own.cnid, Cnid::ROOT, &own.name, own.purpose.is_folder())?;
+            if own.purpose.is_folder() {
+                self.inodes(&mut out, own.cnid)?;
+            }
         }
         for node in 1..self.tree.nodes.len() as u32 {
             self.below(&mut out, node, &links)?;
@@ -54,11 +63,25 @@ impl Catalog<'_> {
         Ok(())
     }
 
+    /// The record of what is the volume's own.
+    fn own(&self, out: &mut Emitter<'_, '_>, own: &Own) -> Result<()> {
+        let fork = match own.purpose {
+            Purpose::PrivateFolder => {
+                let record = self.style.private_folder(own.cnid, self.objects.links().len() as u32);
+                return out.record(Cnid::ROOT, &own.name, &record);
+            }
+            Purpose::Journal => self.journal.body,
+            Purpose::JournalInfo => self.journal.info,
+        };
+        let record = journal_file(own.cnid, self.style.volume_date(), fork, self.blocks.block_size());
+        out.record(Cnid::ROOT, &own.name, &record)
+    }
+
     /// The thread of `node` and the records of what is in it.
     fn below(&self, out: &mut Emitter<'_, '_>, node: u32, links: &Links) -> Result<()> {
         let source = &self.tree.nodes[node as usize];
         let cnid = self.objects.cnid(node);
-        if let (true, Some((private, _))) = (self.objects.links().contains_key(&node), self.objects.private_folder) {
+        if let (true, Some(private)) = (self.objects.links().contains_key(&node), self.objects.private_folder()) {
             out.thread(cnid, private, &inode_name(cnid), false)?;
         }
         let parent = self.objects.cnid(source.parent);
@@ -88,8 +111,10 @@ impl Catalog<'_> {
         let children = self.objects.children(node);
         let is_folder = |child: &&u32| self.tree.nodes[**child as usize].kind == SourceKind::Folder;
         let folders = children.iter().filter(is_folder).count() as u32;
-        let private = u32::from(node == 0 && self.objects.private_folder.is_some());
-        out.record(parent, name, &self.style.folder(source, cnid, children.len() as u32 + private, folders + private))
+        let own = if node == 0 { self.objects.own() } else { &[] };
+        let (valence, folders) =
+            (children.len() + own.len(), folders + own.iter().filter(|own| own.purpose.is_folder()).count() as u32);
+        out.record(parent, name, &self.style.folder(source, cnid, valence as u32, folders))
     }
 
     /// The hard-linked files proper, which the private folder sorts by the text of their numbers.

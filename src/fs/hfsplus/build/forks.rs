@@ -95,6 +95,10 @@ impl Blocks {
         offset(self.first.first())..offset(self.first.last())
     }
 
+    pub(super) fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
     /// Where the body of `node` begins.
     pub(super) fn first(&self, node: u32) -> AllocBlock {
         AllocBlock(self.first[node as usize])

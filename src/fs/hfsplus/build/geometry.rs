@@ -14,6 +14,20 @@ pub(super) struct Needs {
     pub(super) attribute_nodes: u32,
     /// Blocks of all contents.
     pub(super) data_blocks: u64,
+    /// Bytes of a sector, if the volume has a journal.
+    pub(super) journal: Option<u32>,
+}
+
+/// The blocks of a journal and its info block; none where there is no journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct JournalPlace {
+    pub(super) info: Extent,
+    pub(super) body: Extent,
+}
+
+impl JournalPlace {
+    /// No journal.
+    pub(super) const NONE: Self = Self { info: Extent::NONE, body: Extent::NONE };
 }
 
 /// The place of a B-tree's file.
@@ -41,13 +55,14 @@ pub(super) fn special_fork(extent: Extent, size: u64, clump: u32) -> ForkRaw {
     fork
 }
 
-/// A volume's plan: header, bitmap, the three trees, data, alternate header.
+/// A volume's plan: header, bitmap, journal, the three trees, data, alternate header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub(super) len: u64,
     pub(super) block_size: u32,
     pub(super) total_blocks: u32,
     pub(super) bitmap: Extent,
+    pub(super) journal: JournalPlace,
     pub(super) extents: TreePlace,
     pub(super) attributes: TreePlace,
     pub(super) catalog: TreePlace,
@@ -74,8 +89,8 @@ impl Geometry {
         let sizes = Sizes::new(len, block_size, total_blocks, needs)?;
         let (head, tail) = reserved_blocks(block_size);
         let (head, tail) = (u64::from(head), u64::from(tail));
-        let trees = sizes.extents.blocks + sizes.attributes.blocks + sizes.catalog.blocks;
-        let used = (head + sizes.bitmap_blocks + trees + tail).saturating_add(needs.data_blocks);
+        let files = sizes.volumes_own();
+        let used = (head + files + tail).saturating_add(needs.data_blocks);
         let total = u64::from(total_blocks);
         if used > total {
             return Err(too_small(used));
@@ -94,6 +109,10 @@ impl Geometry {
             block_size,
             total_blocks,
             bitmap: take(sizes.bitmap_blocks, 0),
+            journal: match sizes.journal_blocks {
+                0 => JournalPlace::NONE,
+                blocks => JournalPlace { info: take(1, 0), body: take(blocks - 1, 0) },
+            },
             extents: sizes.extents.at(take(sizes.extents.blocks, 0)),
             attributes: sizes.attributes.at(take(sizes.attributes.blocks, gap(sizes.attributes.clump))),
             catalog: sizes.catalog.at(take(sizes.catalog.blocks, gap(sizes.catalog.clump))),
@@ -110,8 +129,8 @@ impl Geometry {
             let sizes = Sizes::new(len, block_size, total, needs)?;
             let (head, tail) = reserved_blocks(block_size);
             let (head, tail) = (u64::from(head), u64::from(tail));
-            let trees = sizes.extents.blocks + sizes.attributes.blocks + sizes.catalog.blocks;
-            let blocks = (head + sizes.bitmap_blocks + trees + tail).saturating_add(needs.data_blocks);
+            let files = sizes.volumes_own();
+            let blocks = (head + files + tail).saturating_add(needs.data_blocks);
             let enough = blocks.saturating_mul(block_size.into());
             if blocks > u64::from(u32::MAX) {
                 let message = format!("the files need more than 2^32 - 1 blocks of {block_size} bytes");
@@ -127,7 +146,18 @@ impl Geometry {
     /// All used blocks, in order and apart.
     pub(super) fn used(&self) -> Vec<Extent> {
         let head = Extent { start: AllocBlock(0), count: self.bitmap.start.0 };
-        let all = [head, self.bitmap, self.extents.extent, self.attributes.extent, self.catalog.extent, self.data, self.tail];
+        let JournalPlace { info, body } = self.journal;
+        let all = [
+            head,
+            self.bitmap,
+            info,
+            body,
+            self.extents.extent,
+            self.attributes.extent,
+            self.catalog.extent,
+            self.data,
+            self.tail,
+        ];
         let mut used: Vec<Extent> = Vec::new();
         for extent in all.into_iter().filter(|extent| extent.count > 0) {
             match used.last_mut() {
@@ -163,6 +193,8 @@ pub(super) fn grain(block_size: u32) -> u64 {
 struct Sizes {
     block_size: u32,
     bitmap_blocks: u64,
+    /// With the info block.
+    journal_blocks: u64,
     extents: TreeSize,
     attributes: TreeSize,
     catalog: TreeSize,
@@ -186,10 +218,16 @@ impl Sizes {
         Ok(Self {
             block_size,
             bitmap_blocks: u64::from(total_blocks).div_ceil(8).div_ceil(block_size.into()),
+            journal_blocks: needs.journal.map_or(0, |sector| 1 + recipe::journal_len(len, sector).div_ceil(block_size.into())),
             extents: tree(recipe::Tree::Extents, EXTENTS_NODE_SIZE, 1)?,
             attributes: tree(recipe::Tree::Attributes, ATTRIBUTES_NODE_SIZE, needs.attribute_nodes)?,
             catalog: tree(recipe::Tree::Catalog, catalog_node, catalog_nodes)?,
         })
+    }
+
+    /// The blocks of the volume's own files.
+    fn volumes_own(&self) -> u64 {
+        self.bitmap_blocks + self.journal_blocks + self.extents.blocks + self.attributes.blocks + self.catalog.blocks
     }
 
     fn gap(&self, clump: u32) -> u64 {

@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::geometry::{Geometry, special_fork};
+use super::geometry::{Geometry, JournalPlace, special_fork};
 use super::objects::Objects;
 use super::recipe::file_clump;
 use crate::Result;
@@ -29,12 +29,13 @@ pub(super) fn header(geometry: &Geometry, objects: &Objects, identity: Identity)
         if identity.hfsx { (SIGNATURE_HFSX, VERSION_HFSX) } else { (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) };
     let bitmap_len = u64::from(geometry.bitmap.count) * u64::from(geometry.block_size);
     let clump = file_clump(geometry.block_size);
+    let journaled = if geometry.journal == JournalPlace::NONE { 0 } else { volume_attributes::JOURNALED };
     VolumeHeaderRaw {
         signature: signature.into(),
         version: version.into(),
-        attributes: (volume_attributes::UNMOUNTED | volume_attributes::UNUSED_NODE_FIX).into(),
+        attributes: (volume_attributes::UNMOUNTED | volume_attributes::UNUSED_NODE_FIX | journaled).into(),
         last_mounted_version: MADE_BY,
-        journal_info_block: 0.into(),
+        journal_info_block: geometry.journal.info.start.0.into(),
         // Local time where the volume was made; this place knows none but UTC.
         create_date: identity.created.into(),
         modify_date: identity.created.into(),

@@ -13,25 +13,29 @@ mod forks;
 mod geometry;
 mod header;
 mod objects;
+mod own;
 mod recipe;
 pub(super) mod records;
 mod tree;
 
 use std::ops::Range;
 
+use zerocopy::IntoBytes;
+
 pub(super) use bitmap::set_bits;
 use catalog::Catalog;
 use forks::{Blocks, Laid};
-use geometry::{Geometry, Needs, TreePlace};
+use geometry::{Geometry, JournalPlace, Needs, TreePlace};
 use header::Identity;
 use objects::{LAYER, Objects};
+pub(super) use recipe::journal_len;
 use records::Style;
 use tree::{Shape, Writer};
 pub(super) use tree::{TreeKind, map_nodes};
 
 use super::layout::{
-    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET, KEY_COMPARE_BINARY,
-    KEY_COMPARE_FOLD, VARIABLE_INDEX_KEYS,
+    ATTRIBUTES_MAX_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH, EXTENTS_KEY_LENGTH, Extent, HEADER_OFFSET, JournalInfoBlockRaw,
+    KEY_COMPARE_BINARY, KEY_COMPARE_FOLD, MIN_BLOCK_SIZE, VARIABLE_INDEX_KEYS,
 };
 use super::unicode::NameOrder;
 use crate::device::BlockDevice;
@@ -51,6 +55,8 @@ pub struct Options {
     pub name: String,
     /// HFSX: `A` and `a` are different names.
     pub case_sensitive: bool,
+    /// Whether it has a journal, as long as Apple's formatter makes it.
+    pub journaled: bool,
     /// Bytes of an allocation block, a power of two from 512; `None` chooses as Apple's formatter does, 4096 below 2 TiB.
     pub block_size: Option<u32>,
     /// When the volume is made.
@@ -77,7 +83,7 @@ impl Plan {
     pub fn new(mut tree: Tree, options: Options) -> Result<Self> {
         let order = if options.case_sensitive { NameOrder::Binary } else { NameOrder::Folding };
         options.block_size.map_or(Ok(()), geometry::check_block_size)?;
-        let objects = Objects::new(&tree, &options.name, order)?;
+        let objects = Objects::new(&tree, &options.name, order, options.journaled)?;
         forks::prepare(&mut tree)?;
         let style = Style { created: options.created, latest: options.latest, hfsx: options.case_sensitive };
         let mut plan = Self { tree, options, objects, style, catalog_nodes: (0, 0), attribute_nodes: 0 };
@@ -89,7 +95,7 @@ impl Plan {
     fn measure(&mut self) -> Result<()> {
         let nowhere = Blocks::nowhere(&self.tree);
         let (mut small, mut large) = (Shape::new(4096), Shape::new(8192));
-        self.catalog(&nowhere).emit(&mut |key, data| {
+        self.catalog(&nowhere, JournalPlace::NONE).emit(&mut |key, data| {
             small.add(key, data);
             large.add(key, data);
             Ok(())
@@ -123,7 +129,7 @@ impl Plan {
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
         let mut block_size = self.options.block_size.unwrap_or(recipe::block_size(0));
         loop {
-            let least = Geometry::minimum_len(block_size, &self.needs(block_size))?;
+            let least = Geometry::minimum_len(block_size, &self.needs(block_size, MIN_BLOCK_SIZE))?;
             let len = (least + room(least)).next_multiple_of(geometry::grain(block_size));
             match recipe::block_size(len) {
                 larger if larger > block_size && self.options.block_size.is_none() => block_size = larger,
@@ -142,7 +148,7 @@ impl Plan {
             let message = format!("a block of {block_size} bytes is smaller than the disk's of {}", info.block);
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
-        let geometry = Geometry::new(info.len, block_size, &self.needs(block_size))?;
+        let geometry = Geometry::new(info.len, block_size, &self.needs(block_size, info.block))?;
         let blocks = Blocks::allot(&self.tree, geometry.data.start.0, block_size)?;
         blank(device, &[HEADER_OFFSET, info.len - HEADER_OFFSET])?;
         self.write_contents(device, &geometry, &blocks, progress)?;
@@ -162,16 +168,17 @@ impl Plan {
         })
     }
 
-    fn needs(&self, block_size: u32) -> Needs {
+    fn needs(&self, block_size: u32, sector: u32) -> Needs {
         Needs {
             catalog_nodes: self.catalog_nodes,
             attribute_nodes: self.attribute_nodes,
             data_blocks: forks::blocks_of(&self.tree, block_size),
+            journal: self.options.journaled.then_some(sector),
         }
     }
 
-    fn catalog<'a>(&'a self, blocks: &'a Blocks) -> Catalog<'a> {
-        Catalog { tree: &self.tree, objects: &self.objects, blocks, style: self.style }
+    fn catalog<'a>(&'a self, blocks: &'a Blocks, journal: JournalPlace) -> Catalog<'a> {
+        Catalog { tree: &self.tree, objects: &self.objects, blocks, style: self.style, journal }
     }
 
     /// Everything but the headers: contents by all threads but one, trees and bitmap by this one, which then helps.
@@ -197,12 +204,17 @@ impl Plan {
         };
         let compare = if self.options.case_sensitive { KEY_COMPARE_BINARY } else { KEY_COMPARE_FOLD };
         let mut catalog = writer(&geometry.catalog, CATALOG_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS, compare)?;
-        self.catalog(blocks).emit(&mut |key, data| catalog.add(key, data))?;
+        self.catalog(blocks, geometry.journal).emit(&mut |key, data| catalog.add(key, data))?;
         catalog.finish()?;
         let mut attributes = writer(&geometry.attributes, ATTRIBUTES_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS, 0)?;
         attributes::emit(&self.tree, &self.objects, blocks, &mut |key, data| attributes.add(key, data))?;
         attributes.finish()?;
         writer(&geometry.extents, EXTENTS_KEY_LENGTH, 0, 0)?.finish()?;
+        let JournalPlace { info, body } = geometry.journal;
+        if info.count > 0 {
+            let place = (offset(body), u64::from(body.count) * u64::from(geometry.block_size));
+            device.write_at(offset(info), JournalInfoBlockRaw::unused(place).as_bytes())?;
+        }
         bitmap::write(&mut Output::new(device, offset(geometry.bitmap)), &geometry.used())
     }
 }

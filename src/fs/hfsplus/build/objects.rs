@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use zerocopy::big_endian::U16;
 
+use super::own::{self, Own, Purpose};
 use crate::fs::build::tree::{by_parent, check, links, path};
 use crate::fs::hfsplus::layout::Cnid;
 use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
@@ -14,8 +15,6 @@ pub(super) const LAYER: &str = "hfs+ builder";
 
 /// The folder of hard-linked files, as programs would see its name.
 pub(super) const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
-/// The folder of hard-linked folders. Never built here, and its name is taken all the same.
-const PRIVATE_FOLDER_OF_FOLDERS: &str = ".HFS+ Private Directory Data\r";
 
 /// The objects of a tree: numbered in its order, sorted as the catalog sorts them.
 #[derive(Debug)]
@@ -29,9 +28,8 @@ pub(super) struct Objects {
     first_child: Vec<u32>,
     /// The other names of each file with hard links.
     links: BTreeMap<u32, Vec<u32>>,
-    /// The private folder, and how many of the root's children are before it.
-    pub(super) private_folder: Option<(Cnid, usize)>,
-    pub(super) private_name: Vec<U16>,
+    /// Entries of the root that are the volume's own, sorted.
+    own: Vec<Own>,
     pub(super) next_cnid: Cnid,
     /// File records, those of hard links and of the files proper included.
     pub(super) files: u32,
@@ -41,7 +39,7 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Numbers and sorts `tree`. Refuses what a volume with names in this `order` cannot hold.
-    pub(super) fn new(tree: &Tree, volume_name: &str, order: NameOrder) -> Result<Self> {
+    pub(super) fn new(tree: &Tree, volume_name: &str, order: NameOrder, journaled: bool) -> Result<Self> {
         check(tree, LAYER)?;
         let names = Names::new(tree, volume_name)?;
         let links = links(tree, LAYER)?;
@@ -52,14 +50,13 @@ impl Objects {
             children,
             first_child,
             links,
-            private_folder: None,
-            private_name: Vec::new(),
+            own: Vec::new(),
             next_cnid: Cnid::FIRST_USER,
             files: 0,
             folders: 0,
         };
-        objects.number(tree)?;
-        objects.sort(tree, order)?;
+        let own = objects.number(tree, journaled)?;
+        objects.sort(tree, order, &own)?;
         Ok(objects)
     }
 
@@ -79,6 +76,16 @@ impl Objects {
         &self.children[self.first_child[folder] as usize..self.first_child[folder + 1] as usize]
     }
 
+    /// The entries of the root that are the volume's own, as the catalog sorts them.
+    pub(super) fn own(&self) -> &[Own] {
+        &self.own
+    }
+
+    /// The folder of hard-linked files, if there are any.
+    pub(super) fn private_folder(&self) -> Option<Cnid> {
+        self.own.iter().find(|own| own.purpose == Purpose::PrivateFolder).map(|own| own.cnid)
+    }
+
     /// Whether hard links have been asked for at all.
     pub(super) fn links(&self) -> &BTreeMap<u32, Vec<u32>> {
         &self.links
@@ -96,7 +103,8 @@ impl Objects {
         if self.links.contains_key(&node) { Cnid(cnid.0 + 1) } else { cnid }
     }
 
-    fn number(&mut self, tree: &Tree) -> Result<()> {
+    /// Numbers everything; returns what is the volume's own.
+    fn number(&mut self, tree: &Tree, journaled: bool) -> Result<Vec<(Purpose, Cnid)>> {
         let mut next = u64::from(Cnid::FIRST_USER.0);
         let mut take = |count: u64| {
             let cnid = next;
@@ -107,8 +115,15 @@ impl Objects {
                 _ => Err(Error::new(Kind::Limit, LAYER, "more files and folders than a volume has numbers for")),
             }
         };
+        let mut own = Vec::new();
+        if journaled {
+            for purpose in [Purpose::Journal, Purpose::JournalInfo] {
+                own.push((purpose, take(1)?));
+                self.files += 1;
+            }
+        }
         if !self.links.is_empty() {
-            self.private_folder = Some((take(1)?, 0));
+            own.push((Purpose::PrivateFolder, take(1)?));
             self.folders += 1;
         }
         self.cnids.push(Cnid::ROOT);
@@ -121,10 +136,10 @@ impl Objects {
             }
         }
         self.next_cnid = take(0)?;
-        Ok(())
+        Ok(own)
     }
 
-    fn sort(&mut self, tree: &Tree, order: NameOrder) -> Result<()> {
+    fn sort(&mut self, tree: &Tree, order: NameOrder, own: &[(Purpose, Cnid)]) -> Result<()> {
         let mut keys = Vec::new();
         let mut places: Vec<(std::ops::Range<usize>, u32)> = Vec::new();
         for folder in 0..tree.nodes.len() {
@@ -146,32 +161,10 @@ impl Objects {
             }
             if folder == 0 {
                 let sorted: Vec<&[u8]> = places.iter().map(|(place, _)| &keys[place.clone()]).collect();
-                self.place_private_folder(&sorted, order)?;
+                self.own = own::place(own, &sorted, order)?;
             }
             for (slot, (_, child)) in self.children[range].iter_mut().zip(&places) {
                 *slot = *child;
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds the private folder's place among the sorted keys of the root's children, where nobody else may have its name.
-    fn place_private_folder(&mut self, sorted: &[&[u8]], order: NameOrder) -> Result<()> {
-        for reserved in [PRIVATE_FOLDER_OF_FOLDERS, PRIVATE_FOLDER] {
-            self.private_name.clear();
-            encode_name(reserved, &mut self.private_name)?;
-            let mut key = Vec::new();
-            order.sort_key(&self.private_name, &mut key);
-            match sorted.binary_search(&key.as_slice()) {
-                Ok(_) => {
-                    let message = "the volume needs this name of its root folder for itself";
-                    return Err(Error::unsupported(LAYER, message).named(reserved));
-                }
-                Err(before) => {
-                    if let Some((_, place)) = &mut self.private_folder {
-                        *place = before;
-                    }
-                }
             }
         }
         Ok(())

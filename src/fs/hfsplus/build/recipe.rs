@@ -74,6 +74,15 @@ pub(super) fn clump(tree: Tree, len: u64, node_size: u16, block_size: u32) -> u3
     (wished / grain).max(1) * grain
 }
 
+/// Bytes of the journal of a volume of `len` bytes on a disk with sectors of `sector` bytes: 8 MiB for each 100 GiB begun.
+pub(in crate::fs::hfsplus) fn journal_len(len: u64, sector: u32) -> u64 {
+    /// Smaller volumes have a small journal.
+    const SMALL: u64 = 128 << 20;
+    const MOST: u64 = 512 << 20;
+    let wished = if len < SMALL { 512 << 10 } else { ((8 << 20) * (1 + len / (100 * GIB))).min(MOST) };
+    wished.max(u64::from(sector) * u64::from(sector) / 16)
+}
+
 /// Bytes that files grow by.
 pub(super) fn file_clump(block_size: u32) -> u32 {
     if block_size <= 4096 { 16 * block_size } else { block_size.max(65536) }
@@ -107,6 +116,17 @@ mod tests {
         assert_eq!(clump(Tree::Catalog, 2 * GIB, 8192, 4096), 6 << 20);
         assert_eq!(clump(Tree::Attributes, 16 * GIB, 8192, 4096), 64 << 20);
         assert_eq!(clump(Tree::Extents, 512 * TIB, 4096, 1 << 20), 32 << 20);
+    }
+
+    #[test]
+    fn journals_grow_with_the_volume() {
+        let mib = 1 << 20;
+        let sizes = [(mib, 512 << 10), (128 * mib - 1, 512 << 10), (128 * mib, 8 * mib), (100 * GIB - 1, 8 * mib)];
+        let large = [(100 * GIB, 16 * mib), (8 * TIB, 512 * mib), (16 * TIB, 512 * mib)];
+        for (len, expected) in sizes.into_iter().chain(large) {
+            assert_eq!(journal_len(len, 512), expected, "{len}");
+        }
+        assert_eq!(journal_len(mib, 4096), mib);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use zerocopy::FromBytes;
 
 use super::forks::{self, Blocks, FINDER_INFO, Part};
 use crate::fs::hfsplus::layout::{
-    AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FILE_LINK_TYPE, FileInfoRaw, FileRaw, FolderInfoRaw, FolderRaw,
-    SECURITY, SYMLINK_TYPE, finder_flags, mac_date, mode_type, record_flags, record_type,
+    AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, Extent, FILE_LINK_TYPE, FileInfoRaw, FileRaw, FolderInfoRaw,
+    FolderRaw, ForkRaw, JOURNAL_TYPE, SECURITY, SYMLINK_TYPE, finder_flags, mac_date, mode_type, record_flags, record_type,
 };
 use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
@@ -15,6 +15,29 @@ use crate::fs::{FileKind, Timestamp, UF_COMPRESSED, UF_HIDDEN};
 const ENCODING_UNICODE: u32 = 126;
 /// The BSD flag of the private folder and of hard links: nobody changes them but the kernel.
 const UF_IMMUTABLE: u8 = 0x02;
+
+/// The record of one of the two files that a journal lies in, all of `extent`, made at `date`.
+pub(in crate::fs::hfsplus) fn journal_file(cnid: Cnid, date: u32, extent: Extent, block_size: u32) -> FileRaw {
+    let mut data_fork = ForkRaw {
+        logical_size: (u64::from(extent.count) * u64::from(block_size)).into(),
+        total_blocks: extent.count.into(),
+        ..Default::default()
+    };
+    data_fork.extents[0] = extent.into();
+    let date = date.into();
+    let (file_type, creator) = JOURNAL_TYPE;
+    let finder_flags = (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into();
+    FileRaw {
+        record_type: record_type::FILE.into(),
+        flags: record_flags::THREAD_EXISTS.into(),
+        file_id: cnid.0.into(),
+        dates: DatesRaw { create: date, content_mod: date, attribute_mod: date, access: date, backup: 0.into() },
+        bsd: BsdInfoRaw { file_mode: mode_type::FILE.into(), special: 1.into(), ..Default::default() },
+        user_info: FileInfoRaw { file_type, creator, finder_flags, ..Default::default() },
+        data_fork,
+        ..Default::default()
+    }
+}
 
 /// What all records of a volume have in common.
 #[derive(Debug, Clone, Copy)]

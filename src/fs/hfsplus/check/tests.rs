@@ -52,6 +52,7 @@ impl Patient {
         let options = Options {
             name: "Patient".into(),
             case_sensitive,
+            journaled: false,
             block_size: None,
             created: Timestamp::from_seconds(1_700_000_000),
             latest: None,

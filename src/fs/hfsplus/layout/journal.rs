@@ -30,6 +30,21 @@ pub(crate) struct JournalInfoBlockRaw {
 }
 const _: () = assert!(size_of::<JournalInfoBlockRaw>() == 180);
 
+impl JournalInfoBlockRaw {
+    /// Of a journal in its volume, at these bytes of it for so many, which its first user is to begin.
+    pub(crate) fn unused((offset, size): (u64, u64)) -> Self {
+        Self {
+            flags: (journal_flags::IN_VOLUME | journal_flags::NEEDS_INIT).into(),
+            device_signature: [0; 32],
+            offset: offset.into(),
+            size: size.into(),
+            external_uuid: [0; 37],
+            machine_serial: [0; 48],
+            reserved: [0; 43],
+        }
+    }
+}
+
 /// `JNLx` in [`JournalHeaderRaw::magic`].
 pub(crate) const JOURNAL_MAGIC: u32 = 0x4A4E_4C78;
 /// `JHDR`, of old systems.

@@ -20,6 +20,8 @@ pub(super) struct Bitmap {
     file: ForkDevice,
     /// Blocks of the volume.
     total: u32,
+    /// No block from here on is taken.
+    ceiling: u32,
     /// Blocks freed since the last commit, start to end: a crash would bring back what lies in them.
     held: BTreeMap<u32, u32>,
     /// Those that the operation under way has freed.
@@ -33,7 +35,37 @@ impl Bitmap {
             let message = format!("{} bytes are too few for the volume's {total} blocks", file.len());
             return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));
         }
-        Ok(Self { file, total, held: BTreeMap::new(), freed: Vec::new() })
+        Ok(Self { file, total, ceiling: total, held: BTreeMap::new(), freed: Vec::new() })
+    }
+
+    /// The file with the bits.
+    pub(super) fn file(&self) -> &ForkDevice {
+        &self.file
+    }
+
+    /// Goes over to `file`, with the same bits, of a volume of `total` blocks, all of which can be taken.
+    pub(super) fn go_over(&mut self, file: ForkDevice, total: u32) {
+        (self.file, self.total, self.ceiling) = (file, total, total);
+    }
+
+    /// Blocks from `ceiling` on are not to be taken.
+    pub(super) fn set_ceiling(&mut self, ceiling: u32) {
+        self.ceiling = ceiling.min(self.total);
+    }
+
+    /// Whether there are blocks that are not to be taken.
+    pub(super) fn has_ceiling(&self) -> bool {
+        self.ceiling < self.total
+    }
+
+    /// How many blocks of `range` cannot be taken.
+    pub(super) fn used_in(&self, range: Range<u32>) -> Result<u32> {
+        let mut used = range.end.saturating_sub(range.start);
+        self.free_runs(range, u32::MAX, &mut |run| {
+            used -= run.count;
+            ControlFlow::Continue(())
+        })?;
+        Ok(used)
     }
 
     /// The operation under way has succeeded.
@@ -61,10 +93,10 @@ impl Bitmap {
     /// Takes `wanted` blocks: in one piece where there is one, the first from `near` on, else in few. Each piece is a
     /// multiple of `grain` blocks. Pieces may be less than wanted together where the free space is in very many.
     pub(super) fn allocate(&mut self, wanted: u32, grain: u32, near: u32) -> Result<Vec<Extent>> {
-        let near = if near < self.total { near } else { 0 };
+        let near = if near < self.ceiling { near } else { 0 };
         let mut whole = None;
         let mut largest: Vec<Extent> = Vec::new();
-        for range in [near..self.total, 0..near] {
+        for range in [near..self.ceiling, 0..near] {
             self.free_runs(range, wanted, &mut |run| {
                 if run.count >= wanted {
                     whole = Some(Extent { count: wanted, ..run });
@@ -94,7 +126,7 @@ impl Bitmap {
 
     /// The last free run of `count` blocks, not taken.
     pub(super) fn find_last(&self, count: u32) -> Result<Option<Extent>> {
-        let mut end = self.total;
+        let mut end = self.ceiling;
         let mut window = count.max(8 * PIECES.end as u32);
         while end > 0 {
             let start = end.saturating_sub(window);

@@ -21,8 +21,10 @@ mod log;
 mod mounting;
 mod moves;
 mod objects;
+mod pull;
 mod records;
 pub(super) mod recover;
+mod resize;
 mod space;
 mod volume;
 mod xattrs;
@@ -38,8 +40,10 @@ use super::layout::Cnid;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Stored, Timestamp, VolumeInfo,
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, ResizeVolume, SizeLimits, Stored,
+    Timestamp, VolumeInfo,
 };
+use crate::progress::Progress;
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+";
@@ -278,6 +282,17 @@ impl FileSystemMut for HfsPlusMut {
     fn unmount(&self) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().unmount()
+    }
+}
+
+impl ResizeVolume for HfsPlusMut {
+    fn limits(&self) -> Result<SizeLimits> {
+        Ok(self.shared.read().limits())
+    }
+
+    fn resize(&self, len: u64, progress: &dyn Progress) -> Result<()> {
+        file::note_dates(&self.shared)?;
+        self.shared.write().resize(len, progress)
     }
 }
 

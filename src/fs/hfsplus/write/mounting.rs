@@ -6,10 +6,11 @@ use super::LAYER;
 use super::log::Log;
 use super::recover::{self, OPENING};
 use super::volume::Volume;
+use crate::fs::hfsplus::build::journal_len;
+use crate::fs::hfsplus::build::records::journal_file;
 use crate::fs::hfsplus::journal::{Journal, TRANSIENT};
 use crate::fs::hfsplus::layout::{
-    AllocBlock, Cnid, Extent, FileInfoRaw, FileRaw, ForkRaw, HEADER_OFFSET, JOURNAL_TYPE, JournalInfoBlockRaw, finder_flags,
-    journal_flags, mode_type, record_flags, record_type, volume_attributes,
+    AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, journal_flags, volume_attributes,
 };
 use crate::fs::hfsplus::links::JOURNAL_NAMES;
 use crate::fs::hfsplus::unicode::encode_name;
@@ -21,6 +22,8 @@ pub(super) const MADE_BY: [u8; 4] = *b"bsaw";
 const JOURNALED_BY: [u8; 4] = *b"HFSJ";
 /// The journal of a mount on a volume of at least [`LARGE`] bytes and on smaller ones; and the least that will do.
 const SIZES: [u64; 3] = [8 << 20, 512 << 10, 64 << 10];
+/// The least journal that will do.
+pub(super) const LEAST_JOURNAL: u64 = SIZES[2];
 /// Volumes this large have a long journal.
 const LARGE: u64 = 128 << 20;
 
@@ -131,10 +134,10 @@ impl Volume {
         self.device.flush()
     }
 
-    /// 8 MiB for each 100 GiB begun, 512 KiB on small volumes (§11).
+    /// As large as Apple's formatter makes it (§11).
     fn formatters_size(&self) -> u64 {
         let total = u64::from(self.read.header.total_blocks) * u64::from(self.read.header.block_size);
-        if total < LARGE { SIZES[1] } else { SIZES[0] * (1 + total / (100 << 30)).min(64) }
+        journal_len(total, self.device.info().block)
     }
 
     /// Gives a volume without a journal one for the mount. In this order, because whatever a crash leaves must be told:
@@ -173,6 +176,9 @@ impl Volume {
     fn mounts_size(&self) -> u64 {
         let block_size = u64::from(self.read.header.block_size);
         let [large, small, least] = SIZES;
+        if self.bitmap.has_ceiling() {
+            return 2 * least; // what is free is needed for what has to move
+        }
         let mut size = if u64::from(self.read.header.total_blocks) * block_size >= LARGE { large } else { small };
         while size > least && size > u64::from(self.read.header.free_blocks) * block_size / 4 {
             size /= 2;
@@ -182,7 +188,7 @@ impl Volume {
 
     /// Free blocks for a journal of `size` bytes, or fewer if that many are nowhere together; at the end, where they are in
     /// nobody's way.
-    fn place_journal(&self, mut size: u64) -> Result<Extent> {
+    pub(super) fn place_journal(&self, mut size: u64) -> Result<Extent> {
         let block_size = u64::from(self.read.header.block_size);
         let least = SIZES[2];
         loop {
@@ -209,25 +215,7 @@ impl Volume {
             if self.read.catalog.get(Cnid::ROOT, &units)?.is_some() {
                 continue; // somebody's own file; the journal does without
             }
-            let (file_type, creator) = JOURNAL_TYPE;
-            let date = self.date().into();
-            let mut fork = ForkRaw {
-                logical_size: (u64::from(extent.count) * u64::from(block_size)).into(),
-                total_blocks: extent.count.into(),
-                ..Default::default()
-            };
-            fork.extents[0] = extent.into();
-            let mut file = FileRaw {
-                record_type: record_type::FILE.into(),
-                flags: record_flags::THREAD_EXISTS.into(),
-                data_fork: fork,
-                ..Default::default()
-            };
-            file.file_id = self.next_id()?.0.into();
-            (file.dates.create, file.dates.content_mod, file.dates.attribute_mod, file.dates.access) = (date, date, date, date);
-            (file.bsd.file_mode, file.bsd.special) = (mode_type::FILE.into(), 1.into());
-            let finder_flags = (finder_flags::INVISIBLE | finder_flags::NAME_LOCKED).into();
-            file.user_info = FileInfoRaw { file_type, creator, finder_flags, ..Default::default() };
+            let file = journal_file(self.next_id()?, self.date(), extent, block_size);
             self.read.links.hide_journal_file(Cnid(file.file_id.get()));
             self.enter(Cnid::ROOT, &units, &super::objects::file(file))?;
         }
@@ -319,17 +307,8 @@ impl Volume {
 
 /// The info block of a journal that goes away with the mount.
 fn info_block(offset: u64, size: u64) -> JournalInfoBlockRaw {
-    let mut info = JournalInfoBlockRaw {
-        flags: journal_flags::IN_VOLUME.into(),
-        device_signature: [0; 32],
-        offset: offset.into(),
-        size: size.into(),
-        external_uuid: [0; 37],
-        machine_serial: [0; 48],
-        reserved: [0; 43],
-    };
-    info.reserved = transient_mark();
-    info
+    let flags = journal_flags::IN_VOLUME.into();
+    JournalInfoBlockRaw { flags, reserved: transient_mark(), ..JournalInfoBlockRaw::unused((offset, size)) }
 }
 
 /// What tells an info block that its journal goes with the mount.

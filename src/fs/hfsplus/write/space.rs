@@ -95,7 +95,7 @@ impl Volume {
         }
     }
 
-    fn tree_fork(&mut self, which: Which) -> &mut ForkRaw {
+    pub(super) fn tree_fork(&mut self, which: Which) -> &mut ForkRaw {
         let header = self.header();
         match which {
             Which::Overflow => &mut header.extents_file,
@@ -206,7 +206,7 @@ impl Which {
     }
 
     /// The tree's own number.
-    fn id(self) -> Cnid {
+    pub(super) fn id(self) -> Cnid {
         match self {
             Self::Overflow => Cnid::EXTENTS,
             Self::Catalog => Cnid::CATALOG,

@@ -3,21 +3,25 @@
 pub(in crate::fs::hfsplus) mod check;
 mod sparse;
 
+use std::sync::Arc;
+
 use zerocopy::big_endian::U16;
 
 use self::check::{check, check_tree, read};
 use self::sparse::Sparse;
 use super::*;
-use crate::device::Memory;
-use crate::fs::FileKind;
+use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::hfsplus::layout::*;
+use crate::fs::hfsplus::{HfsPlusMut, WriteOptions};
 use crate::fs::source::{SourceKind, SourceNode, Stream};
+use crate::fs::{FileKind, FileSystem, FileSystemMut, NewKind, NewNode};
 use crate::progress::Silent;
 
 fn options() -> Options {
     Options {
         name: "Test".into(),
         case_sensitive: false,
+        journaled: false,
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
@@ -86,6 +90,47 @@ fn places_are_those_of_apples_formatter() {
     assert_eq!(place(&header.attributes_file), (10, 16));
     assert_eq!(place(&header.catalog_file), (186, 8));
     assert_eq!(header.next_allocation.get(), 274);
+}
+
+#[test]
+fn journals_lie_where_apples_formatter_puts_them() {
+    let device = build(Grown::new(), Options { journaled: true, ..options() }, Some(5 << 20));
+    let header: VolumeHeaderRaw = read(&device, HEADER_OFFSET);
+    let info: JournalInfoBlockRaw = read(&device, 2 * 4096);
+    assert_eq!((header.attributes.get(), header.journal_info_block.get()), (0x8000_2100, 2));
+    assert_eq!((info.flags.get(), info.offset.get(), info.size.get()), (5, 3 * 4096, 512 << 10));
+    assert_eq!((header.file_count.get(), header.next_catalog_id.get()), (2, 18));
+    assert_eq!(header.extents_file.extents[0].start_block.get(), 131);
+    assert_eq!(device.read_vec(3 * 4096, 512 << 10).unwrap(), vec![0; 512 << 10], "its first user begins it");
+}
+
+#[test]
+fn journaled_volumes_are_sound_and_used() {
+    for (shift, case_sensitive) in [(9, false), (12, false), (12, true), (16, true)] {
+        let options = Options { journaled: true, case_sensitive, block_size: Some(1 << shift), ..options() };
+        for (grown, len) in [(Grown::new(), None), (varied(), None), (varied(), Some(200 << 20))] {
+            let device = Arc::new(build(grown, options.clone(), len));
+            check(&*device);
+            let problems = crate::fs::hfsplus::check(device.clone(), &Silent).unwrap();
+            assert!(problems.is_empty(), "{problems:#?}");
+            let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
+            volume.create(volume.root(), "new", &NewNode::new(NewKind::File)).unwrap();
+            volume.unmount().unwrap();
+            assert!(volume.volume().journaled);
+            check(&*device);
+        }
+    }
+}
+
+#[test]
+fn a_journal_needs_its_names_and_its_room() {
+    let journaled = Options { journaled: true, ..options() };
+    let mut grown = Grown::new();
+    grown.file(0, ".Journal", 5);
+    let error = Plan::new(grown.0, journaled.clone()).unwrap_err();
+    assert!(error.kind() == Kind::Unsupported && error.to_string().contains(".journal"), "{error}");
+    let error = Plan::new(Grown::new().0, journaled).unwrap().build(&Memory::zeros(512 << 10), &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Limit);
 }
 
 fn varied() -> Grown {
@@ -204,7 +249,7 @@ fn lengths_that_are_promised_are_enough() {
             };
             for len in [least, comfortable] {
                 let block_size = plan.options.block_size.unwrap_or(recipe::block_size(len));
-                Geometry::new(len, block_size, &plan.needs(block_size)).unwrap();
+                Geometry::new(len, block_size, &plan.needs(block_size, 512)).unwrap();
             }
         }
     }

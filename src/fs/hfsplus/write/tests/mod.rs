@@ -4,6 +4,7 @@ mod crashes;
 mod exchange;
 mod held;
 mod operations;
+mod resize;
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::fs::source::Tree;
 use crate::fs::{FileSystemExt, FileSystemMutExt, NewKind};
 use crate::progress::Silent;
 use crate::store::{Open, Store};
-use crate::testing::PowerCut;
 use crate::testing::power_cut::Keep;
+use crate::testing::{PowerCut, Random};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
@@ -29,6 +30,7 @@ fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {
     Options {
         name: "Changing".into(),
         case_sensitive,
+        journaled: false,
         block_size,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,

@@ -1,0 +1,100 @@
+//! `bandsaw enable-journal` and `disable-journal`: what makes an HFS+ volume safe in the eyes of a Mac.
+
+use std::ffi::OsString;
+
+use bandsaw::address::Address;
+use bandsaw::device::Access;
+use bandsaw::open::{Image, Volume};
+use bandsaw::{Kind, size};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::source::{self, Opening};
+
+/// Give an HFS+ volume a journal
+///
+/// A Mac that loses power while the volume is mounted then finds it in order. Bandsaw itself changes volumes safely with and
+/// without one; Linux mounts a volume with a journal read-only.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw enable-journal disk.img              as large as Apple's formatter makes it
+  bandsaw enable-journal disk.img:Docs --journal-size 16m")]
+pub(crate) struct EnableJournal {
+    /// The image; with :NAME or :#NUMBER behind it, one of its volumes
+    #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
+    volume: OsString,
+    /// Size of the journal; it gets smaller where so much is nowhere free in one piece
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    journal_size: Option<u64>,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// Take the journal of an HFS+ volume away
+///
+/// What waits in it is brought to its place first. Linux mounts only volumes without a journal for writing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw disable-journal disk.img
+  bandsaw disable-journal disk.img:#2          the volume on the second partition")]
+pub(crate) struct DisableJournal {
+    /// The image; with :NAME or :#NUMBER behind it, one of its volumes
+    #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
+    volume: OsString,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Facts {
+    schema: u32,
+    volume: String,
+    journaled: bool,
+}
+
+impl EnableJournal {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (image, address) = open(&self.volume, &self.opening, output)?;
+        let volume = volume(&image, &address)?;
+        let enabled = volume.enable_journal(self.journal_size).map_err(|error| error.in_file(image.path()));
+        enabled.advise(Kind::Limit, || "make the volume larger, or remove something".to_owned())?;
+        tell(volume, output)
+    }
+}
+
+impl DisableJournal {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let (image, address) = open(&self.volume, &self.opening, output)?;
+        let volume = volume(&image, &address)?;
+        volume.disable_journal().map_err(|error| error.in_file(image.path()))?;
+        tell(volume, output)
+    }
+}
+
+fn open(text: &OsString, opening: &Opening, output: &Output) -> Outcome<(Image, Address)> {
+    let address = source::address(text)?;
+    if address.path.is_some() {
+        return Err(Failure::usage("address", format!("{address} is in a volume; an image or a volume as a whole is expected")));
+    }
+    let image = opening.open(&address.image, Access::ReadWrite)?;
+    image.warnings().iter().for_each(|warning| output.warn(warning));
+    Ok((image, address))
+}
+
+fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
+    let found = image.volume(address.volume.as_ref());
+    found.advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))
+}
+
+fn tell(volume: &Volume, output: &Output) -> Outcome {
+    let info = volume.open()?.volume();
+    let facts = Facts { schema: 1, volume: info.name, journaled: info.journaled };
+    output.done(&facts, |out| {
+        writeln!(out, "{}: {}", output.name(&facts.volume), if facts.journaled { "has a journal" } else { "has no journal" })
+    })
+}

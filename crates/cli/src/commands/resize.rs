@@ -1,0 +1,159 @@
+//! `bandsaw resize`: volume, partition and disk, longer or shorter together.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use bandsaw::device::Access;
+use bandsaw::open::Image;
+use bandsaw::ops::resize::{Parts, ResizeOptions, Resized, Size, limits, resize};
+use bandsaw::{Error, Kind, size};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::{self, Opening};
+
+/// Make an image larger or smaller, with the partition and the HFS+ volume in it
+///
+/// A volume that shrinks first moves what lies past its new end. Each step is durable before the next: whatever interrupts
+/// it, the image opens with all of its files, and the same command again completes it. Without a size the limits are shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw resize Docs.sparsebundle                  how small and how large it can be
+  bandsaw resize Docs.sparsebundle --size 200g
+  bandsaw resize --dry-run disk.img --min           what would be done to make it as small as it can be
+  bandsaw resize disk.img --size 1g --grow-only     nothing if it is larger already
+  bandsaw resize disk.img:#1 --size 500m --partition-only
+  bandsaw resize blank.img --size 2g --image-only")]
+pub(crate) struct Resize {
+    /// The image; with :NAME or :#NUMBER behind it, the volume to resize
+    #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
+    volume: OsString,
+    /// New size of the disk, as 200g, 200GiB, 200GB or 419430400s; of the partition with --partition-only
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["min", "limits"])]
+    size: Option<u64>,
+    /// The least that holds what is in it
+    #[arg(long, conflicts_with = "limits")]
+    min: bool,
+    /// Show how small and how large it can be, and change nothing
+    #[arg(long)]
+    limits: bool,
+    /// Resize the disk alone, and move what its map has at the end
+    #[arg(long, visible_alias = "imageonly", conflicts_with = "partition_only")]
+    image_only: bool,
+    /// Resize partition and volume within the disk as it is
+    #[arg(long, visible_alias = "partitiononly")]
+    partition_only: bool,
+    /// Do nothing if it would get smaller
+    #[arg(long, visible_alias = "growonly", conflicts_with = "shrink_only")]
+    grow_only: bool,
+    /// Do nothing if it would get larger
+    #[arg(long, visible_alias = "shrinkonly")]
+    shrink_only: bool,
+    /// Say what would be done and change nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints of limits.
+#[derive(Serialize)]
+struct Limits {
+    schema: u32,
+    min: u64,
+    current: u64,
+    max: u64,
+}
+
+/// What `--json` prints of a resize.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    dry_run: bool,
+    from: u64,
+    to: u64,
+    steps: Vec<String>,
+}
+
+impl Resize {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let address = source::address(&self.volume)?;
+        if address.path.is_some() {
+            return Err(Failure::usage(
+                "address",
+                format!("{address} is in a volume; an image or a volume as a whole is expected"),
+            ));
+        }
+        let size = match (self.size, self.min) {
+            (Some(size), _) => Some(Size::Bytes(size)),
+            (None, true) => Some(Size::Min),
+            (None, false) => None,
+        };
+        let access = if size.is_none() || self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        let image = self.opening.open(&address.image, access)?;
+        image.warnings().iter().for_each(|warning| output.warn(warning));
+        let Some(size) = size else {
+            let found = limits(&image, address.volume.as_ref())?;
+            let limits = Limits { schema: 1, min: found.min, current: found.current, max: found.max };
+            return output.facts(&limits, |out| limits.write(out));
+        };
+        let parts = match (self.image_only, self.partition_only) {
+            (true, _) => Parts::Image,
+            (_, true) => Parts::Partition,
+            _ => Parts::All,
+        };
+        let mut options = ResizeOptions { size, parts, volume: address.volume.as_ref(), dry_run: true };
+        let bar = Bar::new(output);
+        let planned = resize(&image, &options, &bar).map_err(|error| advise(error, &address.image))?;
+        let unwanted = self.grow_only && planned.to < planned.from || self.shrink_only && planned.to > planned.from;
+        let done = if unwanted {
+            Resized { to: planned.from, steps: Vec::new(), ..planned }
+        } else if self.dry_run {
+            planned
+        } else {
+            options.dry_run = false;
+            resize(&image, &options, &bar).map_err(|error| advise(error, &address.image))?
+        };
+        drop(bar);
+        let Resized { from, to, steps } = done;
+        let facts = Facts { schema: 1, dry_run: self.dry_run, from, to, steps };
+        output.done(&facts, |out| facts.write(&image, output, out))
+    }
+}
+
+/// What to do about a size that cannot be had.
+fn advise(error: Error, image: &str) -> Failure {
+    match error.kind() {
+        Kind::Limit => Failure::from(error).hint(format!("`bandsaw resize {image}` shows the limits")),
+        Kind::Corrupt => {
+            Failure::from(error).hint(format!("`bandsaw check {image}` tells what is wrong, `bandsaw repair` mends it"))
+        }
+        _ => source::advise(error, image),
+    }
+}
+
+impl Limits {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        for (what, bytes) in [("min", self.min), ("current", self.current), ("max", self.max)] {
+            writeln!(out, "{what:<8} {:#}", size::display(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn write(&self, image: &Image, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        for step in &self.steps {
+            writeln!(out, "{}{step}", if self.dry_run { "would: " } else { "" })?;
+        }
+        if self.steps.is_empty() {
+            let name = image.path().display().to_string();
+            writeln!(out, "{}: there is nothing to do, it has {} bytes", output.name(&name), self.from)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! What a volume has in its root folder for itself: the folder of hard-linked files, and the files of a journal.
+
+use zerocopy::big_endian::U16;
+
+use super::objects::{LAYER, PRIVATE_FOLDER};
+use crate::fs::hfsplus::layout::Cnid;
+use crate::fs::hfsplus::links::JOURNAL_NAMES;
+use crate::fs::hfsplus::unicode::{NameOrder, encode_name};
+use crate::{Error, Result};
+
+/// The folder of hard-linked folders. Never built here, and its name is taken all the same.
+const PRIVATE_FOLDER_OF_FOLDERS: &str = ".HFS+ Private Directory Data\r";
+
+/// What it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Journal,
+    JournalInfo,
+    PrivateFolder,
+}
+
+impl Purpose {
+    /// Its name, as programs would see it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Journal => JOURNAL_NAMES[0],
+            Self::JournalInfo => JOURNAL_NAMES[1],
+            Self::PrivateFolder => PRIVATE_FOLDER,
+        }
+    }
+
+    pub(super) fn is_folder(self) -> bool {
+        self == Self::PrivateFolder
+    }
+}
+
+/// An entry of the root folder that is the volume's own.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) purpose: Purpose,
+    pub(super) cnid: Cnid,
+    pub(super) name: Vec<U16>,
+    /// How many of the root's other children the catalog sorts before it.
+    pub(super) before: usize,
+}
+
+/// Finds the place of each of `wanted` among the sorted keys of the root's children, none of which may have a name that
+/// the volume needs; returns them as the catalog sorts them.
+pub(super) fn place(wanted: &[(Purpose, Cnid)], sorted: &[&[u8]], order: NameOrder) -> Result<Vec<Own>> {
+    let find = |text: &str| -> Result<(Vec<U16>, Vec<u8>, usize)> {
+        let (mut name, mut key) = (Vec::new(), Vec::new());
+        encode_name(text, &mut name)?;
+        order.sort_key(&name, &mut key);
+        match sorted.binary_search(&key.as_slice()) {
+            Ok(_) => {
+                Err(Error::unsupported(LAYER, "the volume needs this name of its root folder for itself").named(text.trim_end()))
+            }
+            Err(before) => Ok((name, key, before)),
+        }
+    };
+    find(PRIVATE_FOLDER_OF_FOLDERS)?;
+    find(PRIVATE_FOLDER)?;
+    let mut placed = Vec::new();
+    for &(purpose, cnid) in wanted {
+        let (name, key, before) = find(purpose.name())?;
+        placed.push((key, Own { purpose, cnid, name, before }));
+    }
+    placed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(placed.into_iter().map(|(_, own)| own).collect())
+}

@@ -1,0 +1,342 @@
+//! Making an image longer or shorter: volume, partition map and disk together.
+//!
+//! What grows does so from the outside in (disk, map, volume), what shrinks from the inside out, each step durable before
+//! the next. So a crash leaves an image in which every part fits into the one around it, and doing it again completes it:
+//! each part is compared with what it is to be, and left alone where it is that already.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::address::VolumeSelector;
+use crate::container::Format;
+use crate::device::{BlockDevice, Leave, Overlay, Slice};
+use crate::fs::SizeLimits;
+use crate::open::{Image, Volume};
+use crate::partition::{Scheme, gpt};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "resize";
+/// Bytes of changes that opening a volume may make, kept in memory while it is only looked at.
+const TRIED: u64 = 1 << 30;
+
+/// How large the image is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes of disk, whole sectors; with [`Parts::Partition`], of the partition.
+    Bytes(u64),
+    /// As few as hold what is in it.
+    Min,
+}
+
+/// What is resized.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Parts {
+    /// Disk, partition and volume.
+    #[default]
+    All,
+    /// The disk alone, and of its map what stands at its end.
+    Image,
+    /// Partition and volume within the disk as it is.
+    Partition,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct ResizeOptions<'a> {
+    /// How large it is to be.
+    pub size: Size,
+    /// What of it.
+    pub parts: Parts,
+    /// Which volume, by partition or name; the only one, or the last, without.
+    pub volume: Option<&'a VolumeSelector>,
+    /// Nothing is changed.
+    pub dry_run: bool,
+}
+
+/// What was done, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resized {
+    /// Bytes of the disk before.
+    pub from: u64,
+    /// And after.
+    pub to: u64,
+    /// Each step in a sentence.
+    pub steps: Vec<String>,
+}
+
+/// How large the image can be, in bytes of its disk.
+pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
+    let found = Plan::new(image, which).and_then(|plan| plan.limits());
+    found.map_err(|error| error.in_file(image.path()))
+}
+
+/// Resizes the image, which is open for changes and in nobody else's use. It is of no use any more afterwards: what it knows
+/// of its map and volumes is of before.
+///
+/// [`Kind::Unsupported`] for what cannot be resized, with what to do instead; [`Kind::Limit`] for a size that is out of its
+/// [limits]; nothing is changed then.
+pub fn resize(image: &Image, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
+    let done = check_kind(image).and_then(|()| match options.parts {
+        Parts::Image => resize_disk(image, options),
+        Parts::All | Parts::Partition => Plan::new(image, options.volume)?.run(options, progress),
+    });
+    done.map_err(|error| error.in_file(image.path()))
+}
+
+/// Refuses images whose length is fixed.
+fn check_kind(image: &Image) -> Result<()> {
+    if image.overlays().next().is_some() {
+        let message = "an image with layers over it is not resized; flatten the stack into an image first";
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let format = image.format();
+    if format.is_udif() && format != Format::Udrw {
+        let message = format!("{format} images are not changed; convert it to udrw, udsb, udsp or asif, which are");
+        return Err(Error::unsupported(LAYER, message));
+    }
+    Ok(())
+}
+
+/// The disk alone.
+fn resize_disk(image: &Image, options: &ResizeOptions<'_>) -> Result<Resized> {
+    let disk = image.disk();
+    let from = disk.info().len;
+    let is_gpt = image.partitions().is_some_and(|map| map.scheme == Scheme::Gpt);
+    let used = match image.partitions() {
+        Some(map) => map.partitions.iter().map(|partition| partition.range.end).max().unwrap_or(0),
+        None => image.volumes().iter().map(|volume| volume.range.end).max().unwrap_or(0),
+    };
+    let min = if is_gpt { gpt::disk_len_for(&**disk, used)? } else { used };
+    let to = match options.size {
+        Size::Min => min,
+        Size::Bytes(to) => whole_sectors(disk, to)?,
+    };
+    if to < min {
+        let message = format!("{to} bytes are too few: what is on the disk ends at {min}; resize the volume too, or first");
+        return Err(Error::new(Kind::Limit, LAYER, message));
+    }
+    let mut steps = Vec::new();
+    if to > from {
+        steps.push(format!("the disk grows from {from} to {to} bytes"));
+    }
+    if is_gpt && to != from {
+        steps.push("the backup of the map moves to the end".to_owned());
+    }
+    if to < from {
+        steps.push(format!("the disk is cut from {from} to {to} bytes"));
+    }
+    if !options.dry_run {
+        if to > from {
+            grow_disk(disk, to)?;
+        }
+        if is_gpt {
+            mend(&**disk, to.max(from))?;
+            gpt::change(&**disk, to, &[])?;
+        }
+        if to < from {
+            disk.set_len(to, Leave::Zeros)?;
+            disk.flush()?;
+        }
+    }
+    Ok(Resized { from, to, steps })
+}
+
+fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
+    let sector = u64::from(disk.info().block);
+    if len == 0 || !len.is_multiple_of(sector) {
+        return Err(Error::new(Kind::Invalid, LAYER, format!("{len} bytes are not whole sectors of {sector}")));
+    }
+    Ok(len)
+}
+
+/// Makes the disk longer, durably, before anything says so.
+fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
+    disk.set_len(to, Leave::Zeros)?;
+    disk.flush()
+}
+
+/// Brings a map in order that an interrupted resize has left with one whole copy, on a disk that is still `len` bytes long.
+fn mend(disk: &dyn BlockDevice, len: u64) -> Result<()> {
+    debug_assert!(disk.info().len >= len);
+    gpt::repair(disk).map(drop)
+}
+
+/// A volume and what is around it.
+struct Plan<'a> {
+    disk: &'a Arc<dyn BlockDevice>,
+    volume: &'a Volume,
+    /// Bytes of the disk that are free for the volume: from its beginning to what comes behind it.
+    room: Range<u64>,
+    /// It is in a partition of a GPT.
+    in_gpt: bool,
+}
+
+impl<'a> Plan<'a> {
+    fn new(image: &'a Image, which: Option<&VolumeSelector>) -> Result<Self> {
+        let volume = match which {
+            Some(_) => image.volume(which)?,
+            None => the_volume(image)?,
+        };
+        let disk = image.disk();
+        let in_gpt = volume.partition.is_some();
+        if let Some(map) = image.partitions().filter(|map| in_gpt && map.scheme != Scheme::Gpt) {
+            let message = format!(
+                "volumes on a disk with an {} are not resized yet; make a new image of the size that is wanted and copy the files",
+                map.scheme
+            );
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let behind = image.partitions().into_iter().flat_map(|map| &map.partitions).map(|partition| partition.range.start);
+        let behind = behind.filter(|&start| in_gpt && start > volume.range.start).min();
+        let room = volume.range.start..behind.unwrap_or(u64::MAX);
+        Ok(Self { disk, volume, room, in_gpt })
+    }
+
+    /// Whether something lies behind the volume, so that it cannot move the end of the disk.
+    fn is_last(&self) -> bool {
+        self.room.end == u64::MAX
+    }
+
+    fn check_last(&self) -> Result<()> {
+        if self.is_last() {
+            return Ok(());
+        }
+        let message = format!(
+            "{} is not the last of the disk, so the disk cannot grow and shrink with it; `--partition-only` resizes it within \
+             the disk",
+            self.volume.place()
+        );
+        Err(Error::unsupported(LAYER, message))
+    }
+
+    /// How long the volume can be.
+    fn volume_limits(&self) -> Result<SizeLimits> {
+        self.volume.open_resizable(Arc::new(Overlay::new(self.volume.device().clone(), TRIED)))?.limits()
+    }
+
+    /// Bytes of the disk for a volume of `len` bytes.
+    fn disk_len_for(&self, len: u64) -> Result<u64> {
+        let end = self.room.start.saturating_add(len);
+        if self.in_gpt { gpt::disk_len_for(&**self.disk, end) } else { Ok(end.next_multiple_of(self.disk.info().block.into())) }
+    }
+
+    /// Bytes of the volume on a disk of `len` bytes.
+    fn volume_len_on(&self, len: u64) -> Result<u64> {
+        let end = if self.in_gpt { gpt::last_end(&**self.disk, len)? } else { len };
+        Ok(end.saturating_sub(self.room.start))
+    }
+
+    fn limits(&self) -> Result<SizeLimits> {
+        self.check_last()?;
+        let volume = self.volume_limits()?;
+        let current = self.disk.info().len;
+        let min = self.disk_len_for(volume.min)?.min(current);
+        let max = self.disk_len_for(volume.max).unwrap_or(u64::MAX);
+        Ok(SizeLimits { min, current, max })
+    }
+
+    fn run(&self, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
+        let from = self.disk.info().len;
+        if self.in_gpt && !options.dry_run {
+            self.disk.info().check_writable(LAYER)?;
+            mend(&**self.disk, from)?;
+        }
+        let limits = self.volume_limits()?;
+        let (to, len) = match (options.parts, options.size) {
+            (Parts::Partition, size) => {
+                let end = if self.in_gpt { gpt::last_end(&**self.disk, from)? } else { from }.min(self.room.end);
+                let len = if let Size::Bytes(len) = size { whole_sectors(self.disk, len)? } else { limits.min };
+                if len > end - self.room.start {
+                    let message = format!("the disk has room for {} bytes, not {len}", end - self.room.start);
+                    return Err(Error::new(Kind::Limit, LAYER, message));
+                }
+                (from, len)
+            }
+            (_, size) => {
+                self.check_last()?;
+                let to = match size {
+                    Size::Bytes(to) => whole_sectors(self.disk, to)?,
+                    Size::Min => self.disk_len_for(limits.min)?.min(from),
+                };
+                (to, self.volume_len_on(to)?)
+            }
+        };
+        if len < limits.min && len < limits.current || len > limits.max {
+            let range = format!("the volume can have {} to {} bytes, {len} are asked for", limits.min, limits.max);
+            let message = match options.parts {
+                Parts::Partition => range,
+                _ => format!("{range}; the image needs at least {}", self.disk_len_for(limits.min)?),
+            };
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        let steps = self.steps(from, to, len, limits.current);
+        if !options.dry_run {
+            self.apply(from, to, len, progress)?;
+        }
+        Ok(Resized { from, to, steps })
+    }
+
+    fn steps(&self, from: u64, to: u64, len: u64, has: u64) -> Vec<String> {
+        let now = self.volume.range.end - self.volume.range.start;
+        let mut steps = Vec::new();
+        if to > from {
+            steps.push(format!("the disk grows from {from} to {to} bytes"));
+        }
+        if len >= now && self.in_gpt && (len != now || to != from) {
+            steps.push(format!("{} gets {len} bytes instead of {now}", self.volume.place()));
+        }
+        let verb = if len < has { "shrinks" } else { "grows" };
+        if len != has {
+            steps.push(format!("the {} volume {verb} from {has} to at most {len} bytes", self.volume.format));
+        }
+        if len < now && self.in_gpt {
+            steps.push(format!("{} gets {len} bytes instead of {now}", self.volume.place()));
+        }
+        if to < from {
+            steps.push(format!("the disk is cut from {from} to {to} bytes"));
+        }
+        steps
+    }
+
+    fn apply(&self, from: u64, to: u64, len: u64, progress: &dyn Progress) -> Result<()> {
+        self.disk.info().check_writable(LAYER)?;
+        let start = self.room.start;
+        let now = self.volume.range.end - start;
+        if to > from {
+            grow_disk(self.disk, to)?;
+        }
+        if len >= now {
+            self.put_partition(to.max(from), start..start + len)?;
+        }
+        // The volume's own blocks decide, and not the partition's: an interrupted run may have left it shorter.
+        let device = Arc::new(Slice::new(self.disk.clone(), start..start + len.max(now))?);
+        self.volume.open_resizable(device)?.resize(len, progress)?;
+        if len < now || to < from {
+            self.put_partition(to, start..start + len)?;
+        }
+        if to < from {
+            self.disk.set_len(to, Leave::Zeros)?;
+            self.disk.flush()?;
+        }
+        Ok(())
+    }
+
+    fn put_partition(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
+        let Some(number) = self.volume.partition.filter(|_| self.in_gpt) else { return Ok(()) };
+        gpt::change(&**self.disk, disk_len, &[gpt::Change { number, range: Some(range), type_guid: None }])
+    }
+}
+
+/// The one volume of the image, or the last of those that are read.
+fn the_volume(image: &Image) -> Result<&Volume> {
+    let known = image.volumes().iter().filter(|volume| volume.format.is_supported());
+    match known.max_by_key(|volume| volume.range.start) {
+        Some(volume) => Ok(volume),
+        // For the sentence that says what there is.
+        None => match image.volumes().iter().max_by_key(|volume| volume.range.start) {
+            Some(volume) => Err(Error::unsupported(LAYER, format!("{} is not resized yet", volume.format)).named(volume.place())),
+            None => Err(Error::not_found(LAYER, "a volume").named("the image; `--image-only` resizes a disk without one")),
+        },
+    }
+}

@@ -1,0 +1,160 @@
+//! Changing a GPT that is in order: where a partition ends, what it holds, and how long the disk is.
+
+use std::ops::Range;
+
+use uuid::Uuid;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::create::protective_mbr;
+use super::{Copy, Header, LAYER, PRIMARY, block_sizes, read_backup, read_copy};
+use crate::device::{BlockDevice, Leave};
+use crate::partition::kind::PROTECTIVE;
+use crate::partition::layout::{GptEntryRaw, MbrRaw};
+use crate::partition::read;
+use crate::{Error, Kind, Result};
+
+/// Partitions end at multiples of this many bytes.
+const ALIGN: u64 = 4096;
+
+/// What becomes of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its number.
+    pub number: u32,
+    /// Where it is to be, in bytes of the disk, whole blocks; `None`: where it is.
+    pub range: Option<Range<u64>>,
+    /// What it is to hold; `None`: what it holds.
+    pub type_guid: Option<Uuid>,
+}
+
+/// Where the last partition of a disk of `disk_len` bytes with this map can end.
+pub fn last_end(disk: &dyn BlockDevice, disk_len: u64) -> Result<u64> {
+    let header = at_length(&primary(disk)?.header, disk_len)?;
+    let end = (header.last_usable + 1) * u64::from(header.block);
+    Ok(end - end % ALIGN)
+}
+
+/// Bytes of the shortest disk with this map whose last partition ends at `end`.
+pub fn disk_len_for(disk: &dyn BlockDevice, end: u64) -> Result<u64> {
+    let header = primary(disk)?.header;
+    let block = u64::from(header.block);
+    Ok(end.next_multiple_of(block.max(ALIGN)) + (header.table_blocks() + 1) * block)
+}
+
+/// Makes the map that of a disk of `disk_len` bytes, with these changes. The device is at least so long; a longer one is cut
+/// afterwards.
+///
+/// The new backup is durable before the primary is begun, and the old one goes last: a crash leaves the map of before or
+/// after, or one that `repair` restores from its backup. [`Kind::Conflict`] if partitions would lie past the end, or overlap.
+pub fn change(disk: &dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Result<()> {
+    disk.info().check_writable(LAYER)?;
+    let old = primary(disk)?;
+    let mut new = Copy { header: at_length(&old.header, disk_len)?, table: old.table.clone() };
+    for change in changes {
+        edit(&mut new, change)?;
+    }
+    check(&new)?;
+    new.header.entries_crc = crc32fast::hash(&new.table);
+    if new.header == old.header && new.table == old.table {
+        return Ok(());
+    }
+    let backup = new.backup()?;
+    backup.write(disk)?;
+    new.write(disk)?;
+    put_mbr(disk, disk_len / u64::from(new.header.block))?;
+    remove_old_backup(disk, &old, &backup, disk_len)
+}
+
+/// The primary copy of a map whose copies are in order.
+fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
+    let mut damage = None;
+    for block in block_sizes(disk) {
+        match read_copy(disk, block, PRIMARY)? {
+            Ok(primary) => {
+                let backup = read_backup(disk, block, primary.header.alternate_lba)?;
+                return match backup {
+                    Ok(backup) if backup.agrees_with(&primary) => Ok(primary),
+                    Ok(_) => Err(Error::new(Kind::Corrupt, LAYER, "the two copies of the map differ; it must be repaired first")),
+                    Err(error) => {
+                        let message = "the backup of the map cannot be used; it must be repaired first";
+                        Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(error))
+                    }
+                };
+            }
+            Err(error) => damage = damage.or(Some(error)),
+        }
+    }
+    Err(damage.unwrap_or_else(|| Error::new(Kind::Corrupt, LAYER, "there is no primary copy")))
+}
+
+/// The header for a disk of another length.
+fn at_length(header: &Header, disk_len: u64) -> Result<Header> {
+    let last = (disk_len / u64::from(header.block)).saturating_sub(1);
+    let last_usable = last.checked_sub(header.table_blocks() + 1).filter(|&last| last >= header.first_usable);
+    let last_usable =
+        last_usable.ok_or_else(|| Error::new(Kind::Limit, LAYER, format!("{disk_len} bytes leave no room for partitions")))?;
+    Ok(Header { alternate_lba: last, last_usable, ..header.clone() })
+}
+
+fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
+    let (size, block) = (copy.header.entry_size as usize, u64::from(copy.header.block));
+    let place = (change.number as usize).checked_sub(1).and_then(|index| index.checked_mul(size));
+    let bytes = place.and_then(|at| copy.table.get_mut(at..at + size_of::<GptEntryRaw>()));
+    let entry = bytes.and_then(|bytes| GptEntryRaw::mut_from_bytes(bytes).ok()).filter(|entry| entry.type_guid != [0; 16]);
+    let entry = entry.ok_or_else(|| Error::not_found(LAYER, format!("partition {}", change.number)))?;
+    if let Some(range) = &change.range {
+        if range.is_empty() || !range.start.is_multiple_of(block) || !range.end.is_multiple_of(block) {
+            let message = format!("partition {} at bytes {range:?} is not in whole blocks of {block}", change.number);
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        (entry.first, entry.last) = ((range.start / block).into(), (range.end / block - 1).into());
+    }
+    if let Some(type_guid) = change.type_guid {
+        entry.type_guid = type_guid.to_bytes_le();
+    }
+    Ok(())
+}
+
+/// Refuses partitions outside of what the header leaves them, or over each other.
+fn check(copy: &Copy) -> Result<()> {
+    let mut ranges: Vec<_> = copy.entries().map(|(number, raw)| (raw.first.get(), raw.last.get(), number)).collect();
+    ranges.sort_unstable();
+    let outside = ranges.iter().find(|(first, last, _)| *first < copy.header.first_usable || *last > copy.header.last_usable);
+    if let Some((.., number)) = outside {
+        let message = format!("partition {number} would lie past the end of the disk");
+        return Err(Error::new(Kind::Conflict, LAYER, message));
+    }
+    match ranges.windows(2).find(|two| two[1].0 <= two[0].1) {
+        Some(two) => Err(Error::new(Kind::Conflict, LAYER, format!("partitions {} and {} would overlap", two[0].2, two[1].2))),
+        None => Ok(()),
+    }
+}
+
+/// Lets a protective MBR tell of `blocks` blocks. What else stands in block 0 is left.
+fn put_mbr(disk: &dyn BlockDevice, blocks: u64) -> Result<()> {
+    let mut mbr = read::<MbrRaw>(disk, 0)?;
+    if !mbr.is_protective() || mbr.has_own_partitions() {
+        return Ok(());
+    }
+    if let Some(entry) = mbr.entries.iter_mut().find(|entry| entry.kind == PROTECTIVE) {
+        entry.blocks = protective_mbr(blocks).entries[0].blocks;
+    }
+    disk.write_at(0, mbr.as_bytes())?;
+    disk.flush()
+}
+
+/// Makes the blocks of a backup that is none any more zero, as far as the disk keeps them and the new one is not there.
+fn remove_old_backup(disk: &dyn BlockDevice, old: &Copy, new: &Copy, disk_len: u64) -> Result<()> {
+    let block = u64::from(old.header.block);
+    let place = old.header.alternate_lba;
+    if place == new.header.my_lba {
+        return Ok(());
+    }
+    let range = place * block..((place + 1) * block).min(disk_len);
+    let taken = new.header.entries_lba * block..(new.header.my_lba + 1) * block;
+    if range.is_empty() || range.start < taken.end && taken.start < range.end {
+        return Ok(());
+    }
+    disk.discard(range, Leave::Zeros)?;
+    disk.flush()
+}
