@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Make an image larger or smaller, with the partition and the HFS+ volume in it
+/// Make an image larger or smaller, its HFS+ volume too
 ///
 /// A volume that shrinks first moves what lies past its new end. Each step is durable before the next: whatever interrupts
 /// it, the image opens with all of its files, and the same command again completes it. Without a size the limits are shown.
