@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase};
 use crate::source;
 
-/// Change the passphrase of an encrypted image, or add, remove and list what opens it
+/// Change the passphrase of an encrypted image; add, remove and list what opens it
 ///
 /// The keys of the data stay as they are, and so nothing but the header of the image is written. A crash at any moment
 /// leaves the old passphrase or the new one. Whoever has a copy of the old header and the old passphrase can still open
