@@ -406,7 +406,15 @@ fn corpus_images_are_sound() {
         }
         let Some(path) = opened::place(&image, scratch.path()) else { continue };
         let found = examine(&path, image.entry()["encrypted"]["password"].as_str());
-        let told: Vec<_> = lines(&found).into_iter().filter(|line| !line.starts_with("note")).collect();
+        // Some are only the beginning of a container, which is rightly told.
+        let whole = lines(&found).iter().all(|line| !line.contains("was cut short"));
+        let cut = image.file_systems().iter().any(|volume| {
+            let blocks = volume.facts["container_blocks"].as_u64().unwrap_or(0);
+            image.number("image_size").is_some_and(|size| size < blocks * 4096)
+        });
+        assert!(whole || cut, "{}: {:#?}", image.path(), lines(&found));
+        let noted = |line: &String| line.starts_with("note") || line.contains("was cut short");
+        let told: Vec<_> = lines(&found).into_iter().filter(|line| !noted(line)).collect();
         if !told.is_empty() {
             wrong.push(format!("{}: {told:#?}", image.path()));
         }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::table::Table;
 use super::{CHUNK, LAYER, Method, chunk};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
 use crate::{Error, Result};
 
 /// Chunks that are decoded side by side for a reader who goes on from where it stopped.
@@ -124,26 +124,12 @@ impl BlockDevice for Contents {
         Ok(())
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
         Ok(None)

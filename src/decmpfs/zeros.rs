@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::LAYER;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
-use crate::{Error, Result};
+use crate::Result;
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
 
 /// Zeros, read-only.
 #[derive(Debug)]
@@ -23,26 +23,12 @@ impl BlockDevice for Zeros {
         Ok(())
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         Ok(Extent { kind: ExtentKind::Zero, len: range.end - range.start })
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn lend(&self, _range: Range<u64>) -> Result<Option<Lent>> {
         Ok(None)

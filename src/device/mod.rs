@@ -7,6 +7,7 @@ mod ext;
 pub(crate) mod failed;
 mod memory;
 mod overlay;
+mod read_only;
 pub(crate) mod regions;
 mod slice;
 pub(crate) mod units;
@@ -22,6 +23,7 @@ use crate::{Error, Result};
 pub use ext::{BlockDeviceExt, Extents};
 pub use memory::Memory;
 pub(crate) use overlay::Overlay;
+pub(crate) use read_only::read_only;
 pub use slice::Slice;
 pub(crate) use zeros::is_zero;
 

@@ -112,7 +112,7 @@ fn decrypts_our_compressed_images() {
     source.disk().flush().expect("flushing");
     for format in [Format::Udzo, Format::Ulmo] {
         let [image, out] = ["dmg", "plain.dmg"].map(|end| scratch.path().join(format!("{format}.{end}")));
-        let encryption = Encryption { iterations: Some(1500), ..Encryption::new(Secret::new(PASSPHRASE.into())) };
+        let encryption = Encryption { iterations: Some(150_000), ..Encryption::new(Secret::new(PASSPHRASE.into())) };
         let options = ConvertOptions { format, encryption: Some(encryption), ..ConvertOptions::default() };
         drop(convert(&source, &image, &options, &Silent).expect("packing"));
         let decrypted = decrypt(&image, &key, &out);

@@ -1,5 +1,6 @@
 //! Readers that forensic tools are built on, none of which shares code with us or with the other: libmodi (through its Python
-//! binding) reads sparse images, as far as the first part of their index goes; `dissect.hypervisor` reads ASIF.
+//! binding) reads sparse images, as far as the first part of their index goes, and sparse bundles, if their bands have names of eight
+//! digits; `dissect.hypervisor` reads ASIF.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +27,23 @@ while block := image.read_buffer(1 << 20):
 print(digest.hexdigest())
 ";
 
+/// The same of a sparse bundle. It looks for bands under names that macOS does not give them, and takes what it does not find for zeros.
+const MODI_BUNDLE: &str = "
+import hashlib, os, pymodi, sys, tempfile
+bundle, digest = os.path.abspath(sys.argv[1]), hashlib.sha256()
+with tempfile.TemporaryDirectory() as folder:
+    os.mkdir(folder + '/bands')
+    os.symlink(bundle + '/Info.plist', folder + '/Info.plist')
+    for band in os.listdir(bundle + '/bands'):
+        os.symlink(bundle + '/bands/' + band, folder + '/bands/%08x' % int(band, 16))
+    image = pymodi.handle()
+    image.open(folder + '/Info.plist')
+    image.open_band_data_files()
+    while block := image.read_buffer(1 << 20):
+        digest.update(block)
+print(digest.hexdigest())
+";
+
 /// The same of an ASIF image.
 const DISSECT: &str = "
 import hashlib, sys
@@ -44,6 +62,8 @@ pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("libmodi", &[Program::PeerModule("pymodi")])
         .test("reads_our_sparse_image", || reads_ours(Format::Udsp, "x.sparseimage", MODI))
+        .test("reads_our_bundle", || reads_ours(Format::Udsb, "x.sparsebundle", MODI_BUNDLE))
+        .test("reads_our_volumes_in_bundles", || reads_our_volumes(Format::Udsb, "x.sparsebundle", MODI_BUNDLE))
         .test("reads_our_volumes_in_sparse_images", || reads_our_volumes(Format::Udsp, "x.sparseimage", MODI));
     suite
         .peer("dissect", &[Program::PeerModule("dissect.hypervisor")])

@@ -10,7 +10,7 @@ use super::chunks::{Chunk, ChunkIndex};
 use super::contents::{CACHE, LONG_CHUNK};
 use super::layout::RunKind;
 use super::{LAYER, SECTOR, Udif};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
 use crate::{Error, Kind, Result};
 
 /// Chunks of at least this much that are asked for whole are decoded straight into the caller's buffer. Shorter ones are kept:
@@ -101,14 +101,6 @@ impl BlockDevice for Udif {
         }
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         let mut extent: Option<Extent> = None;
@@ -130,13 +122,7 @@ impl BlockDevice for Udif {
         extent.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start))
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;

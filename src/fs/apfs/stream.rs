@@ -10,7 +10,7 @@ use super::cipher::VolumeCipher;
 use super::layout::{FextValueRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, extent_flags, record_type};
 use super::store::Store;
 use crate::crypt::Xts;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs stream";
@@ -194,14 +194,6 @@ impl BlockDevice for Stream {
         Ok(())
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         let (len, run) = self.locate(range.start, range.end - range.start);
@@ -217,13 +209,7 @@ impl BlockDevice for Stream {
         }
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;

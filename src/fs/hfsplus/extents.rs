@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{Cnid, Extent, ExtentsRaw, ForkRaw, extents_of};
-use crate::device::{Access, BlockDevice, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, Info, Leave, Lent, read_only};
 use crate::{Error, Result};
 
 const LAYER: &str = "hfs+ extents";
@@ -238,26 +238,12 @@ impl BlockDevice for ForkDevice {
         Ok(())
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only("hfs+ fork"))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only("hfs+ fork"))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<crate::device::Extent> {
         self.info().check_range("hfs+ fork", &range)?;
         self.device.extent_at(self.locate(range.start, range.end - range.start)?)
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only("hfs+ fork"))
-    }
+    read_only!("hfs+ fork");
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range("hfs+ fork", &range)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
-use crate::{Error, Result};
+use crate::Result;
+use crate::device::{Access, BlockDevice, Extent, Info, Lent, read_only};
 
 const LAYER: &str = "hfs+ journal";
 
@@ -101,26 +101,12 @@ impl BlockDevice for Replayed {
         Ok(())
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         self.device.extent_at(self.patches.locate(range.start, range.end - range.start))
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.info().check_range(LAYER, &range)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use super::volume::Volume;
 use super::{LAYER, Shared};
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, read_only};
 use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, Space};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type};
@@ -284,25 +284,11 @@ impl BlockDevice for ReadOnly {
         self.0.read_at(offset, buf)
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.0.extent_at(range)
     }
 
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
         self.0.lend(range)

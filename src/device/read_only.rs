@@ -1,0 +1,25 @@
+//! What devices have in common that are only read.
+
+/// The methods of a [`BlockDevice`](super::BlockDevice) that change it, for an `impl` of one that refuses them. The argument is what
+/// errors call the layer.
+macro_rules! read_only {
+    ($layer:expr) => {
+        fn write_at(&self, _offset: u64, _buf: &[u8]) -> $crate::Result<()> {
+            Err($crate::Error::read_only($layer))
+        }
+
+        fn discard(&self, _range: ::std::ops::Range<u64>, _leave: $crate::device::Leave) -> $crate::Result<()> {
+            Err($crate::Error::read_only($layer))
+        }
+
+        fn flush(&self) -> $crate::Result<()> {
+            Ok(())
+        }
+
+        fn set_len(&self, _len: u64, _leave: $crate::device::Leave) -> $crate::Result<()> {
+            Err($crate::Error::read_only($layer))
+        }
+    };
+}
+
+pub(crate) use read_only;
