@@ -29,6 +29,15 @@ const LINES: &[&str] = &[
     "chmod 600 S.img:/link",
     "touch S.img:/touched",
     "rm S.img:/touched",
+    "compress S.img:/letter",
+    "decompress S.img:/letter",
+    "trim S.img",
+    "compact --battery-allowed S.img",
+    "advise S.img",
+    "report S.img -o report.html",
+    "resize S.img --size 40m",
+    "enable-journal S.img",
+    "disable-journal S.img",
     "convert --decrypt S.img converted.sparsebundle",
     "segment Z.dmg -o parts.dmg --count 2",
     "join Z.dmg -o joined.dmg",
@@ -50,9 +59,21 @@ const LINES: &[&str] = &[
     "passwd remove Twice.img 2",
 ];
 
-/// Verbs that open no image, or none of its data.
-const WITHOUT: &[&str] =
-    &["create", "stack help", "resources help", "passwd list", "passwd help", "isencrypted", "erase-keys", "completions", "help"];
+/// Verbs that open no image, or none of its data, or tell without it what they can; and `serve`, which does not end by itself.
+const WITHOUT: &[&str] = &[
+    "create",
+    "stack help",
+    "resources help",
+    "passwd list",
+    "passwd help",
+    "isencrypted",
+    "erase-keys",
+    "completions",
+    "help",
+    "du",
+    "list",
+    "serve",
+];
 
 #[test]
 fn no_verb_is_forgotten() {
@@ -93,6 +114,8 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     }
     let state =
         || (scratch.names(), ["S.img", "Z.dmg", "Other.img", "Twice.img"].map(|name| fs::read(scratch.path(name)).unwrap()));
+    let refused = scratch.fails(7, &["serve", "S.img", "--socket", "socket"]);
+    assert!(refused.contains("is encrypted: a passphrase is needed"), "{refused}");
     for line in LINES {
         let mut args: Vec<_> = line.split(' ').collect();
         let before = state();

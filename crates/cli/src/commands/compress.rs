@@ -161,6 +161,7 @@ impl Facts {
 fn saved(before: u64, after: u64) -> String {
     match before {
         0 => "0.0 %".to_owned(),
+        _ if after > before => "more".to_owned(),
         _ => format!("{:.1} %", 100.0 * (before as f64 - after as f64) / before as f64),
     }
 }
