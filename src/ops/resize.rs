@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::address::VolumeSelector;
 use crate::container::Format;
-use crate::device::{BlockDevice, Leave, Overlay, Slice};
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Overlay, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, Volume};
 use crate::partition::{Scheme, gpt};
@@ -105,7 +105,9 @@ fn resize_disk(image: &Image, options: &ResizeOptions<'_>) -> Result<Resized> {
     let is_gpt = image.partitions().is_some_and(|map| map.scheme == Scheme::Gpt);
     let used = match image.partitions() {
         Some(map) => map.partitions.iter().map(|partition| partition.range.end).max().unwrap_or(0),
-        None => image.volumes().iter().map(|volume| volume.range.end).max().unwrap_or(0),
+        None if !image.volumes().is_empty() => image.volumes().iter().map(|volume| volume.range.end).max().unwrap_or(from),
+        // Nobody knows what it is; but it ends where the storage ends.
+        None => stored_end(&**disk)?,
     };
     let min = if is_gpt { gpt::disk_len_for(&**disk, used)? } else { used };
     let to = match options.size {
@@ -140,6 +142,18 @@ fn resize_disk(image: &Image, options: &ResizeOptions<'_>) -> Result<Resized> {
         }
     }
     Ok(Resized { from, to, steps })
+}
+
+/// Where the last bytes are that have storage, rounded up to a sector; a disk has at least one.
+fn stored_end(disk: &dyn BlockDevice) -> Result<u64> {
+    let mut end: u64 = 1;
+    for extent in disk.extents(0..disk.info().len) {
+        let (range, kind) = extent?;
+        if kind == ExtentKind::Data {
+            end = range.end;
+        }
+    }
+    Ok(end.next_multiple_of(disk.info().block.into()))
 }
 
 fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {

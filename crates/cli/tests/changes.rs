@@ -168,3 +168,18 @@ fn what_cannot_be_changed_is_refused() {
     scratch.fails(2, &["mv", "raw.img:/a", "raw.img:/a/b"]);
     scratch.fails(3, &["rm", "missing.img:/a"]);
 }
+
+/// What no volume is known in still has its bytes.
+#[test]
+fn a_disk_of_unknown_contents_is_not_cut_into_them() {
+    let scratch = Scratch::new();
+    let contents = [7; 3_000_000];
+    scratch.write("raw.img", contents);
+    scratch.ok(&["convert", "--image-format", "udrw", "raw.img", "b.sparsebundle", "--band-size", "1m"]);
+    scratch.ok(&["resize", "b.sparsebundle", "--image-only", "--size", "8m"]);
+    let error = scratch.fails(1, &["resize", "b.sparsebundle", "--image-only", "--size", "1m"]);
+    assert!(error.contains("too few"), "{error}");
+    scratch.ok(&["resize", "b.sparsebundle", "--image-only", "--min"]);
+    scratch.ok(&["convert", "b.sparsebundle", "back.img"]);
+    assert!(std::fs::read(scratch.path("back.img")).unwrap().starts_with(&contents));
+}
