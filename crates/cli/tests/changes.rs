@@ -173,8 +173,8 @@ fn what_cannot_be_changed_is_refused() {
 #[test]
 fn a_disk_of_unknown_contents_is_not_cut_into_them() {
     let scratch = Scratch::new();
-    let contents = [7; 3_000_000];
-    scratch.write("raw.img", contents);
+    let contents = vec![7; 3_000_320];
+    scratch.write("raw.img", &contents);
     scratch.ok(&["convert", "--image-format", "udrw", "raw.img", "b.sparsebundle", "--band-size", "1m"]);
     scratch.ok(&["resize", "b.sparsebundle", "--image-only", "--size", "8m"]);
     let error = scratch.fails(1, &["resize", "b.sparsebundle", "--image-only", "--size", "1m"]);
