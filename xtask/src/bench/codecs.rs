@@ -28,8 +28,11 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
         pairs: Vec::new(),
         work: Work::Bytes(size),
     };
-    let convert =
-        |from: &str, to: &str, how: &[&str]| process(&bench.bandsaw, &[&["convert", from, to, "--overwrite"], how].concat(), dir);
+    // Freeing what the last round wrote is no part of what is measured.
+    let convert = |from: &str, to: &str, how: &[&str]| {
+        super::remove(&dir.join(to));
+        process(&bench.bandsaw, &[&["convert", from, to], how].concat(), dir)
+    };
     let raw = ["--format", "udrw"];
     // What is no disk at all is taken for one only when told so.
     let as_raw = ["--image-format", "udrw"];
@@ -49,7 +52,10 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
     pack("z.dmg", &udzo)?;
     let unpack = || convert("z.dmg", "out.img", &raw);
     if present("dmg2img") {
-        let theirs = || process("dmg2img".as_ref(), &["-s", "-i", "z.dmg", "-o", "theirs.img"], dir);
+        let theirs = || {
+            super::remove(&dir.join("theirs.img"));
+            process("dmg2img".as_ref(), &["-s", "-i", "z.dmg", "-o", "theirs.img"], dir)
+        };
         cases.push(case(17, "UDZO to raw", "dmg2img", 3.0).measure(bench.rounds, unpack, theirs)?);
     } else {
         eprintln!("  dmg2img is absent: its case is left out (apt install dmg2img)");
@@ -66,11 +72,8 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
         pack(&name, &["--format", format])?;
         let one_core = || {
             let program = bench.bandsaw.to_str().context("a path of plain letters")?;
-            process(
-                "taskset".as_ref(),
-                &["-c", "0", program, "convert", &name, "one.img", "--overwrite", "--format", "udrw"],
-                dir,
-            )
+            super::remove(&dir.join("one.img"));
+            process("taskset".as_ref(), &["-c", "0", program, "convert", &name, "one.img", "--format", "udrw"], dir)
         };
         let both = || convert(&name, "out.img", &raw);
         let label = format!("{} to raw, two cores", format.to_uppercase());
@@ -85,6 +88,7 @@ pub(super) fn pack_and_unpack(bench: &Bench) -> Result<Vec<Case>> {
 
 /// Times a program whose output goes to a file.
 fn piped(program: &Path, args: &[&str], dir: &Path, out: &str) -> Result<Duration> {
+    super::remove(&dir.join(out));
     let out = File::create(dir.join(out))?;
     time(|| {
         let status = Command::new(program).args(args).current_dir(dir).stdout(out).stderr(Stdio::null()).status();

@@ -6,10 +6,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One compared case: pairs of measured times and what is expected of their ratio.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// The numbered goal it belongs to.
     pub(crate) goal: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Case {
 }
 
 /// What one run did, to turn its cost into a figure for people.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// Moved so many bytes in the seconds it cost.
     Bytes(u64),

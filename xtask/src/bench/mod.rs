@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Multiplies every size, to try things out; below 1 the figures say little.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Only these goals, by number.
+    /// Only these goals, by number; the report keeps what it says of the others.
     #[arg(long, value_delimiter = ',')]
     goals: Vec<u32>,
     /// Where to write the report; `-` prints the table only.
@@ -103,13 +103,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bandsaw: startup::build_command()?,
     };
     let wanted = |goals: &[u32]| args.goals.is_empty() || goals.iter().any(|goal| args.goals.contains(goal));
-    let mut report = report::Report::begin(&args.dir, bench.rounds, args.scale);
-    eprintln!("two threads give {:.2} of one", report.scaling_before);
+    let mut report = match args.report.as_str() {
+        "-" => report::Report::default(),
+        path => report::Report::read(&Path::new(path).with_extension("json"))?,
+    };
+    let mut run = report::Run::begin(&args.dir, bench.rounds, args.scale);
+    eprintln!("two threads give {:.2} of one", run.scaling_before);
     for (goals, measure) in GROUPS.iter().filter(|(goals, _)| wanted(goals)) {
         eprintln!("goals {goals:?}");
-        report.cases.extend(measure(&bench)?);
+        run.cases.extend(measure(&bench)?);
     }
-    report.finish();
+    run.finish();
+    report.add(run);
     match args.report.as_str() {
         "-" => print!("{}", report.markdown()),
         path => {

@@ -1,16 +1,17 @@
 //! What was measured, as a page for people and as JSON with every sample.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Result;
-use serde::Serialize;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use super::measure::{Case, Ratio, two_thread_scaling};
 
 /// All cases of one run and the machine they ran on.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Run {
     pub(super) cases: Vec<Case>,
     pub(super) scaling_before: f64,
     scaling_after: f64,
@@ -20,7 +21,7 @@ pub(super) struct Report {
     folder: String,
 }
 
-impl Report {
+impl Run {
     pub(super) fn begin(dir: &Path, rounds: usize, scale: f64) -> Self {
         Self {
             cases: Vec::new(),
@@ -37,26 +38,65 @@ impl Report {
         self.scaling_after = two_thread_scaling();
     }
 
+    fn goals(&self) -> BTreeSet<u32> {
+        self.cases.iter().map(|case| case.goal).collect()
+    }
+}
+
+/// The newest run of each goal: measuring all of them takes longer than a machine stays quiet.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Report {
+    runs: Vec<Run>,
+}
+
+impl Report {
+    /// What an earlier run left at `path`; nothing where there is no such file.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        match std::fs::read(path) {
+            Ok(json) => serde_json::from_slice(&json).with_context(|| format!("{} is no report of this program", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// Takes in a run, which replaces what was known of its goals.
+    pub(super) fn add(&mut self, run: Run) {
+        let anew = run.goals();
+        for older in &mut self.runs {
+            older.cases.retain(|case| !anew.contains(&case.goal));
+        }
+        self.runs.push(run);
+        self.runs.retain(|run| !run.cases.is_empty());
+        self.runs.sort_by_key(Run::goals);
+    }
+
     pub(super) fn json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     pub(super) fn markdown(&self) -> String {
         let mut page = String::from(PREFACE);
-        let _ = writeln!(
-            page,
-            "Machine: {}; files on {}. {} pairs a case, sizes times {}.",
-            self.host, self.folder, self.rounds, self.scale
-        );
-        let _ = writeln!(
-            page,
-            "Two threads gave {:.2} times one before the run and {:.2} after; under 1.7 a busy neighbour spoils the run.\n",
-            self.scaling_before, self.scaling_after
-        );
-        page.push_str(
-            "| goal | case | ratio [min..max] | wanted | met | rate | reference |\n| --- | --- | --- | --- | --- | --- | --- |\n",
-        );
-        for case in &self.cases {
+        page.push_str("| goals | machine | files on | pairs | sizes times | two threads, before and after |\n");
+        page.push_str("| --- | --- | --- | --- | --- | --- |\n");
+        for run in &self.runs {
+            let goals: Vec<String> = run.goals().iter().map(u32::to_string).collect();
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} | {:.2}, {:.2} |",
+                goals.join(", "),
+                run.host,
+                run.folder,
+                run.rounds,
+                run.scale,
+                run.scaling_before,
+                run.scaling_after
+            );
+        }
+        page.push_str("\n| goal | case | ratio [min..max] | wanted | met | rate | reference |\n");
+        page.push_str("| --- | --- | --- | --- | --- | --- | --- |\n");
+        let mut cases: Vec<&Case> = self.runs.iter().flat_map(|run| &run.cases).collect();
+        cases.sort_by_key(|case| case.goal);
+        for case in cases {
             let Ratio { median, min, max } = case.ratio();
             let (rate, reference) = case.figures();
             let _ = writeln!(
@@ -81,6 +121,9 @@ How to read it: a ratio is *speed of Bandsaw over speed of the reference*, both 
 order changing from pair to pair; the figure is the median of the pairs, with the smallest and largest in brackets. Rates are medians
 and drift with the machine, ratios much less. What must not be concluded: figures on a memory file system say what the
 engine costs, not how fast a disk is; nothing here was run on a Mac.
+
+The machine of each run, and how much faster two threads were than one at work that shares nothing: under 1.7 a busy neighbour spoils
+the run.
 
 ";
 
