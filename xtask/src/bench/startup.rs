@@ -1,12 +1,17 @@
 //! How quickly the command answers (goal 25).
 
+use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bandsaw::container::Format;
+use bandsaw::Error;
+use bandsaw::container::{Format, udif};
+use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
 use bandsaw::open::{self, CreateOptions};
+use bandsaw::progress::Silent;
 
 use super::measure::{Case, Work, time};
 use super::{Bench, MIB};
@@ -40,28 +45,85 @@ pub(super) fn present(program: &str) -> bool {
     Command::new(program).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// `bandsaw info` against `qemu-img info`, of a raw image and of a bundle, and against an empty process.
+/// `bandsaw info` of an image of every kind against `qemu-img info` and an empty process; and of many chunks against few.
 pub(super) fn info(bench: &Bench) -> Result<Vec<Case>> {
-    for (name, format) in [("i.img", Format::Udrw), ("i.sparsebundle", Format::Udsb)] {
+    let names =
+        [("i.img", Format::Udrw), ("i.sparseimage", Format::Udsp), ("i.sparsebundle", Format::Udsb), ("i.asif", Format::Asif)];
+    for (name, format) in names {
         drop(open::create(&bench.dir.join(name), &CreateOptions { format, len: 64 * MIB, ..CreateOptions::default() })?);
     }
+    let case = |name: &str, reference: &str, least: f64| Case {
+        goal: 25,
+        name: format!("info {name}"),
+        reference: reference.to_owned(),
+        at_least: least,
+        pairs: Vec::new(),
+        work: Work::Run,
+    };
+    let ours = |name: &str| process(&bench.bandsaw, &["info", name], &bench.dir);
+    let rounds = bench.rounds * 4 + 1;
+    for (name, chunks) in [("few.dmg", 10), ("many.dmg", 5000)] {
+        compressed(&bench.dir.join(name), chunks)?;
+    }
     let mut cases = Vec::new();
-    for name in ["i.img", "i.sparsebundle"] {
-        let case = |reference: &str, least: f64| Case {
-            goal: 25,
-            name: format!("info {name}"),
-            reference: reference.to_owned(),
-            at_least: least,
-            pairs: Vec::new(),
-            work: Work::Run,
-        };
-        let ours = || process(&bench.bandsaw, &["info", name], &bench.dir);
-        let rounds = bench.rounds * 4 + 1;
-        cases.push(case("an empty process", 1.0 / 3.0).measure(rounds, ours, || process("true".as_ref(), &[], &bench.dir))?);
+    for name in names.map(|(name, _)| name).into_iter().chain(["few.dmg"]) {
+        let empty = || process("true".as_ref(), &[], &bench.dir);
+        cases.push(case(name, "an empty process", 1.0 / 3.0).measure(rounds, || ours(name), empty)?);
         if present("qemu-img") {
             let qemu = || process("qemu-img".as_ref(), &["info", "i.img"], &bench.dir);
-            cases.push(case("qemu-img info of a raw image", 2.0).measure(rounds, ours, qemu)?);
+            cases.push(case(name, "qemu-img info of a raw image", 2.0).measure(rounds, || ours(name), qemu)?);
         }
     }
+    let many = case("many.dmg, 5,000 chunks", "few.dmg, 10 chunks", 1.0 / 1.5);
+    cases.push(many.measure(rounds, || ours("many.dmg"), || ours("few.dmg"))?);
     Ok(cases)
+}
+
+/// Writes a UDZO image of so many chunks, all alike.
+fn compressed(path: &Path, chunks: u64) -> Result<()> {
+    let disk = Alike(chunks * MIB);
+    let areas = [udif::Area { range: 0..disk.0, name: String::new(), kind: String::new(), is_free: false }];
+    let options = udif::EncodeOptions { format: Format::Udzo, level: None };
+    let mut sink = udif::ToStream(File::create(path)?);
+    udif::encode(&disk, (udif::Numbers::Whole, &areas), &options, &mut sink, &Silent)?;
+    Ok(())
+}
+
+/// A disk of so many bytes, all alike, which nobody has to store.
+#[derive(Debug)]
+struct Alike(u64);
+
+impl BlockDevice for Alike {
+    fn info(&self) -> Info {
+        Info { len: self.0, block: 512, write: 1, discard: 1, access: Access::ReadOnly }
+    }
+
+    fn read_at(&self, _offset: u64, buf: &mut [u8]) -> bandsaw::Result<()> {
+        buf.fill(0xA5);
+        Ok(())
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> bandsaw::Result<Extent> {
+        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+    }
+
+    fn lend(&self, _range: Range<u64>) -> bandsaw::Result<Option<Lent>> {
+        Ok(None)
+    }
+
+    fn write_at(&self, _offset: u64, _buf: &[u8]) -> bandsaw::Result<()> {
+        Err(Error::read_only("bench"))
+    }
+
+    fn discard(&self, _range: Range<u64>, _leave: Leave) -> bandsaw::Result<()> {
+        Err(Error::read_only("bench"))
+    }
+
+    fn flush(&self) -> bandsaw::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> bandsaw::Result<()> {
+        Err(Error::read_only("bench"))
+    }
 }
