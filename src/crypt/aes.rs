@@ -5,7 +5,7 @@ use aes::{Aes128, Aes256, Block};
 
 use super::back_end::BackEnd;
 #[cfg(target_arch = "x86_64")]
-use super::cpu::NativeAes;
+use super::cpu::{NativeAes, Width};
 use crate::{Error, Result};
 
 /// An initialisation vector, or any AES block.
@@ -27,8 +27,9 @@ impl Cipher {
     pub(super) fn new(key: &[u8], back_end: BackEnd) -> Result<Self> {
         #[cfg(target_arch = "x86_64")]
         let native = match back_end {
-            BackEnd::Best => NativeAes::new(key),
-            BackEnd::Narrow => NativeAes::narrow(key),
+            BackEnd::Best => NativeAes::new(key, Width::Quadruple),
+            BackEnd::Narrow => NativeAes::new(key, Width::Double),
+            BackEnd::AesNi => NativeAes::new(key, Width::Single),
             BackEnd::Portable => None,
         };
         #[cfg(target_arch = "x86_64")]
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [BackEnd; 3] = [BackEnd::Best, BackEnd::Narrow, BackEnd::Portable];
+    const ALL: [BackEnd; 4] = [BackEnd::Best, BackEnd::Narrow, BackEnd::AesNi, BackEnd::Portable];
 
     /// FIPS 197, appendix C: one block, so CBC with a vector of zeros.
     #[test]

@@ -7,8 +7,10 @@ pub enum BackEnd {
     /// The fastest that this processor has.
     #[default]
     Best,
-    /// At most 128-bit registers: as on a processor without AVX-512.
+    /// At most 256-bit registers: as on a processor without AVX-512.
     Narrow,
+    /// AES-NI and the SHA extensions, 128-bit registers: as on a processor without VAES.
+    AesNi,
     /// The plain crates, which every processor can run.
     Portable,
 }

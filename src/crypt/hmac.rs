@@ -181,7 +181,7 @@ mod tests {
             portable.vectors(first, &mut vectors);
             let mut chained = ([first; 5], [first; 5]);
             portable.chain(&mut chained.0, &mut chained.1, count as u32);
-            for back_end in [BackEnd::Best, BackEnd::Narrow] {
+            for back_end in [BackEnd::Best, BackEnd::Narrow, BackEnd::AesNi] {
                 let key = HmacKey::with(&key, back_end);
                 let mut fast = vec![[0; 16]; count];
                 key.vectors(first, &mut fast);

@@ -91,7 +91,7 @@ impl fmt::Debug for Sectors {
 mod tests {
     use super::*;
 
-    const ALL: [BackEnd; 3] = [BackEnd::Best, BackEnd::Narrow, BackEnd::Portable];
+    const ALL: [BackEnd; 4] = [BackEnd::Best, BackEnd::Narrow, BackEnd::AesNi, BackEnd::Portable];
 
     fn hex<const N: usize>(text: &str) -> [u8; N] {
         std::array::from_fn(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap())

@@ -1,4 +1,4 @@
-//! AES-CBC of many blocks of an image: by AES-NI eight chains side by side, by VAES on 512-bit registers sixteen.
+//! AES-CBC of many blocks of an image: by AES-NI eight chains side by side, by VAES on 256-bit or 512-bit registers sixteen.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -15,29 +15,41 @@ struct Schedule {
     rounds: usize,
 }
 
-/// AES by AES-NI, eight chains side by side, and by VAES on 512-bit registers, sixteen, where the processor has it.
+/// The registers that hold AES blocks: one, two or four of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::crypt) enum Width {
+    /// AES-NI.
+    Single,
+    /// VAES and AVX2.
+    Double,
+    /// VAES and AVX-512F.
+    Quadruple,
+}
+
+impl Width {
+    /// The widest that this processor has and that is no wider than `most`, if there is one.
+    fn detect(most: Self) -> Option<Self> {
+        let vaes = is_x86_feature_detected!("vaes");
+        [Self::Quadruple, Self::Double, Self::Single].into_iter().filter(|width| *width <= most).find(|width| match width {
+            Self::Single => is_x86_feature_detected!("aes"),
+            Self::Double => vaes && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("aes"),
+            Self::Quadruple => vaes && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("aes"),
+        })
+    }
+}
+
+/// AES by AES-NI, eight chains side by side, and by VAES, sixteen, where the processor has it.
 pub(in crate::crypt) struct NativeAes {
     schedule: Schedule,
-    wide: bool,
+    width: Width,
 }
 
 impl NativeAes {
-    /// The key's schedule, if this processor has the instructions. The key is of 16 or 32 bytes.
-    pub(in crate::crypt) fn new(key: &[u8]) -> Option<Self> {
-        Self::with_width(key, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vaes"))
-    }
-
-    /// The same, without the wide registers.
-    pub(in crate::crypt) fn narrow(key: &[u8]) -> Option<Self> {
-        Self::with_width(key, false)
-    }
-
-    fn with_width(key: &[u8], wide: bool) -> Option<Self> {
-        if !is_x86_feature_detected!("aes") || !matches!(key.len(), 16 | 32) {
-            return None;
-        }
-        // SAFETY: the processor has AES-NI, as just detected.
-        Some(Self { schedule: unsafe { expand(key) }, wide })
+    /// The key's schedule, if this processor has the instructions, for registers no wider than `most`. The key is of 16 or 32 bytes.
+    pub(in crate::crypt) fn new(key: &[u8], most: Width) -> Option<Self> {
+        let width = Width::detect(most).filter(|_| matches!(key.len(), 16 | 32))?;
+        // SAFETY: the processor has AES-NI, as every width needs.
+        Some(Self { schedule: unsafe { expand(key) }, width })
     }
 
     /// Encrypts `ivs.len()` blocks of `block` bytes from `plain` to `cipher`, each a CBC chain of its own that begins with its vector.
@@ -47,17 +59,19 @@ impl NativeAes {
         let mut done = 0;
         while done < ivs.len() {
             let chains = Chains { ivs: &ivs[done..], plain: &plain[done * block..], cipher: &mut cipher[done * block..], block };
-            // SAFETY: `new` detected AES-NI, and VAES with AVX-512F where `wide` is set; `check` proved that each chain has
-            // `block` bytes on both sides, and the arm taken that there are as many chains as its lanes.
+            // SAFETY: `new` detected AES-NI, and what `width` says beyond that; `check` proved that each chain has `block` bytes on
+            // both sides, and the arm taken that there are as many chains as its lanes.
             done += unsafe {
-                match chains.ivs.len() {
-                    16.. if self.wide => encrypt_wide::<4>(&self.schedule, chains),
-                    8.. if self.wide => encrypt_wide::<2>(&self.schedule, chains),
-                    4.. if self.wide => encrypt_wide::<1>(&self.schedule, chains),
-                    8.. => encrypt_narrow::<8>(&self.schedule, chains),
-                    4.. => encrypt_narrow::<4>(&self.schedule, chains),
-                    2.. => encrypt_narrow::<2>(&self.schedule, chains),
-                    _ => encrypt_narrow::<1>(&self.schedule, chains),
+                match (self.width, chains.ivs.len()) {
+                    (Width::Quadruple, 16..) => encrypt_quadruple::<4>(&self.schedule, chains),
+                    (Width::Quadruple, 8..) => encrypt_quadruple::<2>(&self.schedule, chains),
+                    (Width::Quadruple, 4..) => encrypt_quadruple::<1>(&self.schedule, chains),
+                    (Width::Double, 16..) => encrypt_double::<8>(&self.schedule, chains),
+                    (Width::Double, 8..) => encrypt_double::<4>(&self.schedule, chains),
+                    (_, 8..) => encrypt_single::<8>(&self.schedule, chains),
+                    (_, 4..) => encrypt_single::<4>(&self.schedule, chains),
+                    (_, 2..) => encrypt_single::<2>(&self.schedule, chains),
+                    _ => encrypt_single::<1>(&self.schedule, chains),
                 }
             };
         }
@@ -67,12 +81,12 @@ impl NativeAes {
     pub(in crate::crypt) fn decrypt(&self, ivs: &[[u8; CELL]], data: &mut [u8], block: usize) {
         check(ivs, data, block);
         for (iv, chain) in ivs.iter().zip(data.chunks_exact_mut(block)) {
-            // SAFETY: as for `encrypt`; the wide form takes chains of whole 512 bytes only.
+            // SAFETY: as for `encrypt`; the wider forms take chains of whole 512 bytes only.
             unsafe {
-                if self.wide && block.is_multiple_of(512) {
-                    decrypt_wide(&self.schedule, iv, chain);
-                } else {
-                    decrypt_narrow(&self.schedule, iv, chain);
+                match self.width {
+                    Width::Quadruple if block.is_multiple_of(512) => decrypt_quadruple(&self.schedule, iv, chain),
+                    Width::Double if block.is_multiple_of(512) => decrypt_double(&self.schedule, iv, chain),
+                    _ => decrypt_single(&self.schedule, iv, chain),
                 }
             }
         }
@@ -142,7 +156,7 @@ fn keys(bytes: &[[u8; CELL]; 15]) -> [__m128i; 15] {
 /// # Safety
 /// There are at least `L` chains.
 #[target_feature(enable = "aes")]
-unsafe fn encrypt_narrow<const L: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
+unsafe fn encrypt_single<const L: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
     let key = keys(&schedule.encrypt);
     let mut chain: [__m128i; L] = array::from_fn(|lane| from_bytes(&chains.ivs[lane]));
     let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
@@ -167,13 +181,63 @@ unsafe fn encrypt_narrow<const L: usize>(schedule: &Schedule, chains: Chains<'_>
     L
 }
 
+/// `2 * Y` chains, two in each 256-bit register. Each chain's next 32 bytes are loaded whole, so that at a stride of 4096 bytes, at
+/// which all chains use one set of the first-level cache, a line is fetched twice and not four times; halves are swapped so that
+/// lane l of a register belongs to chain l, and two AES blocks of each chain are encrypted one after another. Returns `2 * Y`.
+///
+/// # Safety
+/// There are at least `2 * Y` chains.
+#[target_feature(enable = "aes,vaes,avx2")]
+unsafe fn encrypt_double<const Y: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
+    let key: [__m256i; 15] = array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.encrypt[round])));
+    let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
+    // SAFETY: two vectors of 16 bytes are 32 bytes, and there are 2 * Y of them.
+    let mut chain: [__m256i; Y] = array::from_fn(|y| unsafe { _mm256_loadu_si256(chains.ivs.as_ptr().add(2 * y).cast()) });
+    for at in (0..block).step_by(32) {
+        let mut cells = [[_mm256_setzero_si256(); 2]; Y];
+        for (y, cells) in cells.iter_mut().enumerate() {
+            // SAFETY: 2 * y + 1 < 2 * Y and at + 32 <= block.
+            let halves = [0, 1].map(|lane| unsafe { _mm256_loadu_si256(source.add((2 * y + lane) * block + at).cast()) });
+            *cells = swap_halves(halves);
+        }
+        for step in 0..2 {
+            for (x, cells) in chain.iter_mut().zip(&cells) {
+                *x = _mm256_xor_si256(*x, _mm256_xor_si256(cells[step], key[0]));
+            }
+            for round in key.iter().take(schedule.rounds).skip(1) {
+                for x in &mut chain {
+                    *x = _mm256_aesenc_epi128(*x, *round);
+                }
+            }
+            for (x, cells) in chain.iter_mut().zip(&mut cells) {
+                *x = _mm256_aesenclast_epi128(*x, key[schedule.rounds]);
+                cells[step] = *x;
+            }
+        }
+        for (y, cells) in cells.into_iter().enumerate() {
+            for (lane, half) in swap_halves(cells).into_iter().enumerate() {
+                // SAFETY: as for the loads.
+                unsafe { _mm256_storeu_si256(target.add((2 * y + lane) * block + at).cast(), half) };
+            }
+        }
+    }
+    2 * Y
+}
+
+/// The lower halves of both, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn swap_halves([a, b]: [__m256i; 2]) -> [__m256i; 2] {
+    [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)]
+}
+
 /// `4 * Z` chains, four in each 512-bit register. Each chain's next 64 bytes are loaded whole and transposed in registers, so that
 /// lane l of a register belongs to chain l; then four AES blocks of each chain are encrypted one after another. Returns `4 * Z`.
 ///
 /// # Safety
 /// There are at least `4 * Z` chains.
 #[target_feature(enable = "aes,vaes,avx512f")]
-unsafe fn encrypt_wide<const Z: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
+unsafe fn encrypt_quadruple<const Z: usize>(schedule: &Schedule, chains: Chains<'_>) -> usize {
     let key: [__m512i; 15] = array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.encrypt[round])));
     let (source, target, block) = (chains.plain.as_ptr(), chains.cipher.as_mut_ptr(), chains.block);
     // SAFETY: four vectors of 16 bytes are 64 bytes, and there are 4 * Z of them.
@@ -230,7 +294,7 @@ fn transpose(x: &mut [__m512i; 4]) {
 
 /// One chain, eight AES blocks in flight.
 #[target_feature(enable = "aes")]
-fn decrypt_narrow(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
+fn decrypt_single(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     let key = keys(&schedule.decrypt);
     let mut previous = from_bytes(iv);
     for part in data.chunks_mut(8 * CELL) {
@@ -254,9 +318,35 @@ fn decrypt_narrow(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     }
 }
 
+/// One chain of whole 256 bytes, sixteen AES blocks in flight.
+#[target_feature(enable = "aes,vaes,avx2")]
+fn decrypt_double(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
+    let key: [__m256i; 15] = array::from_fn(|round| _mm256_broadcastsi128_si256(from_bytes(&schedule.decrypt[round])));
+    // The upper half of the register before: what the next register's first cell is chained to.
+    let mut previous = _mm256_broadcastsi128_si256(from_bytes(iv));
+    for part in data.as_chunks_mut::<256>().0 {
+        let base: *mut u8 = part.as_mut_ptr();
+        // SAFETY: eight times 32 bytes are the 256 of `part`.
+        let cipher: [__m256i; 8] = array::from_fn(|n| unsafe { _mm256_loadu_si256(base.add(32 * n).cast()) });
+        let mut plain: [__m256i; 8] = array::from_fn(|n| _mm256_xor_si256(cipher[n], key[0]));
+        for round in key.iter().take(schedule.rounds).skip(1) {
+            for x in &mut plain {
+                *x = _mm256_aesdec_epi128(*x, *round);
+            }
+        }
+        for n in 0..8 {
+            let chained = _mm256_permute2x128_si256::<0x21>(previous, cipher[n]);
+            previous = cipher[n];
+            let x = _mm256_xor_si256(_mm256_aesdeclast_epi128(plain[n], key[schedule.rounds]), chained);
+            // SAFETY: as for the loads.
+            unsafe { _mm256_storeu_si256(base.add(32 * n).cast(), x) };
+        }
+    }
+}
+
 /// One chain of whole 512 bytes, thirty-two AES blocks in flight.
 #[target_feature(enable = "aes,vaes,avx512f")]
-fn decrypt_wide(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
+fn decrypt_quadruple(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
     let key: [__m512i; 15] = array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&schedule.decrypt[round])));
     // The top lane of the register before: what the next register's first cell is chained to.
     let mut previous = _mm512_broadcast_i32x4(from_bytes(iv));

@@ -1,7 +1,8 @@
 //! The only `unsafe` of the library: AES and SHA-1 through the processor's own instructions, on x86-64.
 //!
 //! CBC encryption is serial within a block of the image, but blocks are independent: sixteen of them run side by side, one in each
-//! 128-bit lane of four 512-bit registers, and hide the latency of the AES unit twelvefold. Decryption is parallel by nature.
+//! 128-bit lane of four 512-bit registers or eight of 256 bits, and hide the latency of the AES unit twelvefold; by AES-NI alone
+//! eight. Decryption is parallel by nature.
 //! An initialisation vector is the HMAC-SHA1 of a number, two compressions once the key's pads are prepared; with 512-bit registers
 //! sixteen run side by side, one in each 32-bit lane, and cost a fourth of what the SHA extensions take for as many.
 //!
@@ -15,7 +16,7 @@ mod sha1_wide;
 
 use std::arch::x86_64::__m128i;
 
-pub(super) use aes::NativeAes;
+pub(super) use aes::{NativeAes, Width};
 pub(super) use sha1::NativeSha1;
 pub(super) use sha1_wide::WideSha1;
 

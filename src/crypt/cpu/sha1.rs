@@ -113,11 +113,12 @@ fn number_block(number: u32) -> [__m128i; 4] {
 #[target_feature(enable = "sha,sse4.1")]
 fn number_macs(inner: &[u32; 5], outer: &[u32; 5], first: u32, macs: &mut [[u8; CELL]]) {
     let (inner, outer) = (load(inner), load(outer));
-    let (fours, rest) = macs.as_chunks_mut::<4>();
+    // Of more than two the schedules do not fit the registers.
+    let (pairs, rest) = macs.as_chunks_mut::<2>();
     let mut number = first;
-    for four in fours {
-        *four = some_macs(inner, outer, number);
-        number = number.wrapping_add(4);
+    for pair in pairs {
+        *pair = some_macs(inner, outer, number);
+        number = number.wrapping_add(2);
     }
     for mac in rest {
         [*mac] = some_macs(inner, outer, number);

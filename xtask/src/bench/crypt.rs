@@ -58,11 +58,13 @@ pub(super) fn cipher(bench: &Bench) -> Result<Vec<Case>> {
             let theirs = || openssl(peer, size);
             cases.push(case(8, name, &format!("openssl speed {peer}"), least).measure(bench.rounds, ours, theirs)?);
         }
-        if wide {
-            let name = "AES-256 encrypt, 4096-byte blocks, one core, without AVX-512".to_owned();
-            let ours = || core(256, 4096, Pass::Write, size, BackEnd::Narrow);
+        for (back_end, how) in [(BackEnd::Narrow, "without AVX-512"), (BackEnd::AesNi, "by AES-NI alone")] {
+            let name = format!("AES-256 encrypt, 4096-byte blocks, one core, {how}");
+            let ours = || core(256, 4096, Pass::Write, size, back_end);
             let theirs = || openssl("aes-256-cbc", size);
-            cases.push(case(8, name, "openssl speed aes-256-cbc", 5.0).measure(bench.rounds, ours, theirs)?);
+            if wide {
+                cases.push(case(8, name, "openssl speed aes-256-cbc", 5.0).measure(bench.rounds, ours, theirs)?);
+            }
         }
     } else {
         eprintln!("  openssl is absent: its cases are left out (apt install openssl)");
