@@ -7,7 +7,8 @@ use std::path::Path;
 
 use bandsaw::Kind;
 use bandsaw::container::Format;
-use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
+use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, resume};
 use bandsaw::progress::Silent;
@@ -18,8 +19,12 @@ const MIB: u64 = 1 << 20;
 const LEN: u64 = 1025 * MIB + 512;
 
 fn source(path: &Path) -> Image {
-    let image = open::create(path, &CreateOptions { format: Format::Udsb, len: LEN, ..CreateOptions::default() }).unwrap();
-    for at in [0, 100, 256, 300, 600, 800, 1024] {
+    source_of(path, LEN)
+}
+
+fn source_of(path: &Path, len: u64) -> Image {
+    let image = open::create(path, &CreateOptions { format: Format::Udsb, len, ..CreateOptions::default() }).unwrap();
+    for at in [0, 100, 256, 300, 600, 800, 1024].into_iter().filter(|at| (at + 1) * MIB < len) {
         image.disk().write_at(at * MIB + 77, &vec![at as u8 + 1; MIB as usize]).unwrap();
     }
     image.disk().flush().unwrap();
@@ -72,6 +77,50 @@ fn only_the_same_is_gone_on_with() {
     assert_eq!(resume(&from, &target, &options, &Silent).unwrap_err().kind(), Kind::Conflict);
     fs::remove_dir_all(folder.path().join(".to.partial")).unwrap();
     assert_eq!(sum(&resume(&from, &target, &options, &Silent).unwrap().image), sum(&from));
+}
+
+/// Each call brings the passphrase: what is kept is opened with it.
+#[test]
+fn encrypted_images_are_gone_on_with() {
+    let encryption = |passphrase: &str| Encryption {
+        iterations: Some(LEAST_ITERATIONS),
+        // Large ones are quicker in debug builds.
+        cipher_block: Some(4096),
+        ..Encryption::new(Secret::new(passphrase.as_bytes().to_vec()))
+    };
+    for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
+        let folder = tempfile::tempdir().unwrap();
+        // One step and a bit: in a raw image all of it is cipher text.
+        let from = source_of(&folder.path().join("from.sparsebundle"), 310 * MIB + 512);
+        let target = folder.path().join("to");
+        let options = ConvertOptions { format, encryption: Some(encryption("key")), ..ConvertOptions::default() };
+        for stop_after in [10, 290] {
+            let stop = StopAfter { left: (stop_after * MIB).into() };
+            assert_eq!(resume(&from, &target, &options, &stop).unwrap_err().kind(), Kind::Cancelled);
+        }
+        let kept = folder.path().join(".to.partial");
+        let note = fs::read(folder.path().join(".to.partial-note")).unwrap();
+        let other = |encryption| ConvertOptions { encryption, ..options.clone() };
+        for (wrong, kind) in [
+            (other(Some(encryption("Key"))), Kind::WrongKey),
+            (other(Some(Encryption { key_bits: 128, ..encryption("key") })), Kind::Conflict),
+            (other(None), Kind::Conflict),
+        ] {
+            let error = resume(&from, &target, &wrong, &Silent).unwrap_err();
+            assert!(error.kind() == kind && error.to_string().contains("to"), "{format}: {error}");
+            assert!(kept.exists() && fs::read(folder.path().join(".to.partial-note")).unwrap() == note, "{format}");
+        }
+        let done = resume(&from, &target, &options, &Silent).unwrap();
+        assert_eq!(names(folder.path()), ["from.sparsebundle", "to"]);
+        let told = done.image.warnings().iter().filter(|warning| warning.contains("no image made by macOS")).count();
+        assert_eq!(told, usize::from(matches!(format, Format::Udsb | Format::Asif)), "{format}");
+        drop(done);
+        let key = Secret::new(b"key".to_vec());
+        let opening = OpenOptions { image_format: Some(format), keys: Some(&key as &dyn Keys), ..OpenOptions::default() };
+        let image = open::open(&target, &opening).unwrap();
+        assert!(image.encryption().is_some());
+        assert_eq!(sum(&image), sum(&from), "{format}");
+    }
 }
 
 /// What a killed run leaves behind the part that counts does not show, and what was never begun right is made anew.

@@ -82,6 +82,10 @@ impl CreateOptions {
         }
     }
 
+    pub(super) fn passphrase(&self) -> Option<Secret> {
+        self.encryption.as_ref().map(|encryption| encryption.passphrase.clone())
+    }
+
     fn protection(&self) -> Result<Option<Protection>> {
         self.encryption.as_ref().map(|encryption| encryption.protection(self.most_encrypted())).transpose()
     }
@@ -133,7 +137,7 @@ impl Draft {
             options.check()?;
             options.check_changeable()?;
             let place = Place::claim(path, options.overwrite)?;
-            let passphrase = options.encryption.as_ref().map(|encryption| encryption.passphrase.clone());
+            let passphrase = options.passphrase();
             let mut draft = Self { image: None, place, passphrase };
             draft.image = Some(make(draft.place.aside(), options, progress)?);
             Ok(draft)
@@ -153,17 +157,11 @@ impl Draft {
     /// holds its disk keeps it locked, which the opening then finds in use.
     pub fn finish(mut self) -> Result<Image> {
         let path = self.place.target().to_owned();
-        let (format, mut warnings) = (self.image().format(), self.image().warnings().to_vec());
+        let (format, told) = (self.image().format(), self.image().warnings().to_vec());
         self.image().disk().flush().map_err(|error| error.in_file(&path))?;
         self.image = None;
         self.place.take().map_err(|error| error.in_file(&path))?;
-        let keys = self.passphrase.as_ref().map(|passphrase| passphrase as &dyn Keys);
-        let mut image =
-            open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys, ..OpenOptions::default() })?;
-        // What was said of the choices made here is not said again when the image is opened later.
-        warnings.append(&mut image.warnings);
-        image.warnings = warnings;
-        Ok(image)
+        open_new(&path, format, self.passphrase.as_ref(), told)
     }
 }
 
@@ -279,11 +277,7 @@ fn make_folder(aside: &Path, options: &CreateOptions, protection: Option<Protect
     let header = sparsebundle::encryption(&*store)?;
     layers.extend(header.map(|header| Layer::Crypt(Description { data_size: options.len, ..header.describe() })));
     layers.push(Layer::Bundle(bundle.clone()));
-    let mut warnings = bundle.warnings().to_vec();
-    if protection.is_some() && bundle.band_count() > 1 {
-        warnings.push(unconfirmed("the numbers of cipher blocks across the bands of an encrypted bundle"));
-    }
-    Ok(Found { format: options.format, warnings, disk: bundle })
+    Ok(Found { format: options.format, warnings: bundle.warnings().to_vec(), disk: bundle })
 }
 
 /// Makes `file`, new and empty, the container asked for.
@@ -294,7 +288,6 @@ fn make_in(
     progress: &dyn Progress,
 ) -> Result<Found> {
     let CreateOptions { format, len, band_size, sector_size, .. } = *options;
-    let mut warnings = Vec::new();
     let disk: Arc<dyn BlockDevice> = match format {
         Format::Udsp => {
             let image = Arc::new(SparseImage::create(file, &sparseimage::CreateOptions { len, band_size })?);
@@ -306,9 +299,6 @@ fn make_in(
             let kind = asif::LayerKind::Disk;
             let image = Arc::new(Asif::create(file, &asif::CreateOptions { len, block, kind })?);
             layers.push(Layer::Asif(image.clone()));
-            if options.encryption.is_some() {
-                warnings.push(unconfirmed("the encrypted form of ASIF"));
-            }
             image
         }
         _ => {
@@ -321,7 +311,7 @@ fn make_in(
             raw
         }
     };
-    Ok(Found { format, disk, warnings })
+    Ok(Found { format, disk, warnings: Vec::new() })
 }
 
 /// A raw disk of cipher text. Holes would read as noise, so every block is written, unless that is asked for.
@@ -342,7 +332,28 @@ fn encrypted_raw(file: Arc<dyn BlockDevice>, options: &CreateOptions, progress: 
     Ok(Raw::new(file))
 }
 
-/// What is to be said of a form that was never seen from a Mac.
-fn unconfirmed(what: &str) -> String {
-    format!("no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it")
+/// Opens a new image for writing, and warns of what is not said again when it is opened later: `told`, what was odd in the
+/// choices made, and what no Mac has confirmed.
+pub(super) fn open_new(path: &Path, format: Format, passphrase: Option<&Secret>, told: Vec<String>) -> Result<Image> {
+    let keys = passphrase.map(|passphrase| passphrase as &dyn Keys);
+    let options = OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys, ..OpenOptions::default() };
+    let mut image = open(path, &options)?;
+    for warning in told.into_iter().chain(unconfirmed(&image)) {
+        if !image.warnings.contains(&warning) {
+            image.warnings.push(warning);
+        }
+    }
+    Ok(image)
+}
+
+/// What is to be said of a new image in a form that was never seen from a Mac.
+fn unconfirmed(image: &Image) -> Option<String> {
+    let what = match image.encryption()? {
+        _ if image.asif().is_some() => "the encrypted form of ASIF",
+        _ if image.bundle().is_some_and(|bundle| bundle.band_count() > 1) => {
+            "the numbers of cipher blocks across the bands of an encrypted bundle"
+        }
+        _ => return None,
+    };
+    Some(format!("no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it"))
 }

@@ -7,10 +7,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::create::make;
+use super::create::{make, open_new};
 use super::place::Place;
-use super::{CreateOptions, Image, LAYER, OpenOptions, open};
-use crate::device::{Access, BlockDeviceExt, Leave};
+use super::{CreateOptions, Image, LAYER};
+use crate::crypt::Secret;
+use crate::device::{BlockDeviceExt, Leave};
 use crate::progress::Silent;
 use crate::store::{Local, Open, Put, Store};
 use crate::{Error, Kind, Result};
@@ -29,6 +30,8 @@ pub struct KeptDraft {
     note: Note,
     /// What it is made from and how: one line.
     identity: String,
+    /// What it opens with, if it is encrypted.
+    passphrase: Option<Secret>,
     /// Bytes of the disk, from the front, that are in it.
     done: u64,
 }
@@ -38,7 +41,8 @@ impl KeptDraft {
     /// and how.
     ///
     /// [`Kind::Conflict`] if what is kept was begun as something else, or if something is at `path` and `overwrite` is not
-    /// set. What is kept is as it was up to [`done`](Self::done), and blank behind that.
+    /// set. [`Kind::WrongKey`] if what is kept is encrypted under another passphrase. What is kept is as it was up to
+    /// [`done`](Self::done), and blank behind that, or noise if it is thin.
     pub fn new(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
         let made = || {
             options.check()?;
@@ -63,18 +67,19 @@ impl KeptDraft {
         let image = make(place.aside(), options, &Silent)?;
         image.disk().flush()?;
         note.write(identity, 0)?;
-        Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), done: 0 })
+        let passphrase = options.passphrase();
+        Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), passphrase, done: 0 })
     }
 
     fn go_on(place: Place, note: Note, identity: &str, done: u64, options: &CreateOptions) -> Result<Self> {
-        let as_told = OpenOptions { access: Access::ReadWrite, image_format: Some(options.format), ..OpenOptions::default() };
-        let image = open(place.aside(), &as_told)?;
+        let passphrase = options.passphrase();
+        let image = open_new(place.aside(), options.format, passphrase.as_ref(), Vec::new())?;
         let len = image.disk().info().len;
         if len != options.len || done > len {
             return Err(refusal(&place));
         }
-        image.disk().discard(done..len, Leave::Zeros)?;
-        Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), done })
+        image.disk().discard(done..len, if options.thin { Leave::Any } else { Leave::Zeros })?;
+        Ok(Self { image: Some(image), place, note, identity: identity.to_owned(), passphrase, done })
     }
 
     /// The image, open for writing.
@@ -101,14 +106,14 @@ impl KeptDraft {
     /// Makes everything written durable, puts the image in its place, and opens it there for writing.
     pub fn finish(mut self) -> Result<Image> {
         let path = self.place.target().to_owned();
-        let format = self.image().format();
+        let (format, told) = (self.image().format(), self.image().warnings().to_vec());
         let settled = self.image().disk().flush().and_then(|()| {
             self.image = None;
             self.place.take()?;
             self.note.remove()
         });
         settled.map_err(|error| error.in_file(&path))?;
-        open(&path, &OpenOptions { access: Access::ReadWrite, image_format: Some(format), ..OpenOptions::default() })
+        open_new(&path, format, self.passphrase.as_ref(), told)
     }
 }
 

@@ -38,7 +38,8 @@ pub struct ConvertOptions {
     pub overwrite: bool,
     /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
     pub encryption: Option<Encryption>,
-    /// Whether a code signature may be lost, which covers the bytes of the old file.
+    /// Whether a new compressed image may lack the code signature of the old one, which covers the bytes of that file. Of the
+    /// other formats, in which none can stand, nobody expects it.
     pub remove_signature: bool,
     /// Whether to go on where the source's own checksums say that it is damaged.
     pub ignore_checksums: bool,
@@ -47,9 +48,13 @@ pub struct ConvertOptions {
 impl ConvertOptions {
     /// Refuses what the format does not have.
     fn check(&self, from: &Image) -> Result<()> {
-        keep_signature(from, self.remove_signature)?;
+        self.keep_signature(from)?;
         check_level(self.format, self.level)?;
         self.create(from).check()
+    }
+
+    fn keep_signature(&self, from: &Image) -> Result<()> {
+        keep_signature(from, self.remove_signature || !self.format.is_udif())
     }
 
     /// The blank image that the disk of `from` is copied to.

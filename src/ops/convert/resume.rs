@@ -8,7 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::copy::{Copied, copy_range};
-use super::{ConvertOptions, Converted, Source, order};
+use super::{ConvertOptions, Converted, Order, Source, order};
 use crate::device::BlockDevice;
 use crate::open::{CreateOptions, Image, KeptDraft};
 use crate::progress::Progress;
@@ -20,13 +20,10 @@ const STEP: u64 = 256 << 20;
 
 /// As [`convert`](super::convert()), but what was done stays when it is broken off, in whatever way, beside `to`: the same
 /// call goes on from there. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
-/// that was changed since, or with other options.
+/// that was changed since, or with other options. What is kept of an encrypted image is encrypted, and
+/// [`Kind::WrongKey`](crate::Kind::WrongKey) says that its passphrase is another.
 pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
-    if options.encryption.is_some() {
-        let message = "a conversion to an encrypted image does not go on where it was broken off; convert it in one go";
-        return Err(Error::unsupported("convert", message).in_file(to));
-    }
     if !options.format.can_change() {
         let message = format!("{} is made in one go: there is nothing to go on with", options.format);
         return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
@@ -36,15 +33,16 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
     let len = from.disk().info().len;
     progress.stage("copy", len);
     progress.advance(draft.done());
-    let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy_on(disk, &mut draft, progress))?;
+    let order = order(draft.image(), create.thin);
+    let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy_on(disk, &mut draft, order, progress))?;
     progress.check()?;
     progress.stage("flush", 0);
     Ok(Converted { image: draft.finish()?, copied })
 }
 
 /// Copies what is missing, and keeps step after step.
-fn copy_on(disk: &dyn BlockDevice, draft: &mut KeptDraft, progress: &dyn Progress) -> Result<Copied> {
-    let (len, order) = (disk.info().len, order(draft.image(), false));
+fn copy_on(disk: &dyn BlockDevice, draft: &mut KeptDraft, order: Order, progress: &dyn Progress) -> Result<Copied> {
+    let len = disk.info().len;
     let (mut at, mut copied, mut kept) = (draft.done(), Copied::default(), Copied::default());
     while at < len {
         let end = (at - at % STEP).saturating_add(STEP).min(len);
@@ -61,7 +59,7 @@ fn copy_on(disk: &dyn BlockDevice, draft: &mut KeptDraft, progress: &dyn Progres
 
 /// What the target is made from and how, in one line: the same as long as nothing of it is changed.
 fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
-    let CreateOptions { format, len, band_size, sector_size, .. } = create;
+    let CreateOptions { format, len, band_size, sector_size, encryption, .. } = create;
     let mut sum = Sha256::new();
     let meta = fs::metadata(from.path()).map_err(|source| Error::io("image", "look at", source).in_file(from.path()))?;
     if meta.is_dir() {
@@ -83,6 +81,11 @@ fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
         let failed = |source| Error::io("image", "look at", source).in_file(&layer.path);
         let meta = fs::metadata(&layer.path).map_err(failed)?;
         sum.update(format!("\n{} {} {} {}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+    }
+    // Its passphrase shows when it is opened, and the number of iterations is found anew each time.
+    if let Some(encryption) = encryption {
+        sum.update(format!("\n{} {:?}", encryption.key_bits, encryption.cipher_block));
+        encryption.certificates.iter().for_each(|certificate| sum.update(certificate.id()));
     }
     let mut line = format!("{format} {len} {band_size:?} {sector_size:?} ");
     for byte in sum.finalize() {

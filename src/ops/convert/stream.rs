@@ -26,7 +26,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub fn stream(from: &Image, options: &ConvertOptions, out: File, progress: &dyn Progress) -> Result<Copied> {
     let ConvertOptions { format, level, ignore_checksums, .. } = *options;
     super::check_level(format, level)?;
-    super::keep_signature(from, options.remove_signature)?;
+    options.keep_signature(from)?;
     let from = Source::Image(from);
     if format.is_udif() {
         // Small chunks and many of them: a pipe takes them together.

@@ -52,9 +52,9 @@ pub(crate) struct Convert {
     #[arg(long, short, value_name = "TARGET", conflicts_with = "target")]
     output: Option<PathBuf>,
     /// Keep what is done when stopped or killed, in a hidden file beside TARGET, and go on from there if it is there
-    #[arg(long, conflicts_with_all = ["encrypt", "re_encrypt"])]
+    #[arg(long)]
     resume: bool,
-    /// Go on although the source is signed; the new image is not
+    /// Go on although the source is signed; the new compressed image is not. Other formats have no place for a signature
     #[arg(long)]
     remove_signature: bool,
     /// Go on although the checksums stored in the source say that it is damaged
@@ -139,7 +139,7 @@ impl Convert {
             return self.to_standard_output(&output.aside());
         }
         let format = self.container.format(target)?;
-        let source = self.source(output)?;
+        let source = self.source(format, output)?;
         let encryption = self.encryption(&source)?;
         self.to_file(&source, target, format, encryption, output)
     }
@@ -160,11 +160,15 @@ impl Convert {
         self.wish.encrypting.with(cipher, passphrase).map(Some)
     }
 
-    fn source(&self, output: &Output) -> Outcome<Image> {
+    fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
         if source.encryption().is_none() && (self.wish.decrypt || self.wish.re_encrypt) {
             let option = if self.wish.decrypt { "--decrypt" } else { "--re-encrypt" };
             return Err(Failure::usage(option, "the source is not encrypted").hint("--encrypt makes an encrypted copy"));
+        }
+        let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
+        if is_signed && !self.remove_signature && !format.is_udif() {
+            output.warn("the source is signed; what is made of it has no place for a code signature");
         }
         if source.encryption().is_some() && self.wish.encrypt.is_none() && !self.wish.decrypt && !self.wish.re_encrypt {
             output.warn(
@@ -221,7 +225,7 @@ impl Convert {
             return Err(Failure::usage(what, "an encrypted image is not written to standard output; name a file"));
         }
         let format = self.container.asked_format().unwrap_or_default();
-        let source = self.source(output)?;
+        let source = self.source(format, output)?;
         let bar = Bar::new(output);
         let out = io::stdout().as_fd().try_clone_to_owned();
         let out = out.map_err(|error| Error::io("standard output", "cannot be used", error))?;
