@@ -83,6 +83,31 @@ fn what_is_made_opens_by_its_passphrase_alone() {
     }
 }
 
+/// Wherever a bundle's header is cut: never a disk of cipher text taken for plain bytes, nor a passphrase called wrong.
+#[test]
+fn a_token_cut_short_has_words_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("b.sparsebundle");
+    let options =
+        CreateOptions { format: Format::Udsb, len: MIB, encryption: encryption("key", 256), ..CreateOptions::default() };
+    let image = open::create(&path, &options).unwrap();
+    image.disk().write_at(0, &[1; 5000]).unwrap();
+    image.disk().flush().unwrap();
+    drop(image);
+    let token = fs::read(path.join("token")).unwrap();
+    for len in [1, 7, 8, 12, 75, 76, 95, 96, 200, 711, 712, 4096, token.len() - 1] {
+        fs::write(path.join("token"), &token[..len]).unwrap();
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let error = open(&path, Some("key"), access).unwrap_err();
+            let words = error.to_string();
+            assert!(error.kind() == Kind::Corrupt && words.contains("token"), "{len} bytes: {:?}: {words}", error.kind());
+            assert!(words.contains("ends within") || words.contains("too few"), "{len} bytes: {words}");
+        }
+    }
+    fs::write(path.join("token"), &token).unwrap();
+    assert_eq!(open(&path, Some("key"), Access::ReadOnly).unwrap().disk().read_vec(0, 2).unwrap(), [1, 1]);
+}
+
 #[test]
 fn volumes_are_made_in_encrypted_images() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,6 +135,68 @@ fn volumes_are_made_in_encrypted_images() {
         let noise = volume.resolve("/noise").unwrap();
         assert_eq!(noise.size, bytes.len() as u64, "{format}");
         assert!(!stores(&path, &bytes[..64]) && !stores(&path, b"EFI PART"), "{format}");
+    }
+}
+
+/// Also on the way nothing is written in the clear.
+#[test]
+fn folders_become_encrypted_compressed_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let bytes = Random::new(4).bytes(3_000_000);
+    fs::write(tree.join("noise"), &bytes).unwrap();
+    for (format, key_bits) in [(Format::Udzo, 128), (Format::Ulfo, 256)] {
+        let path = folder.path().join(format!("{format}.dmg"));
+        let options = || create::CreateOptions {
+            format,
+            volume: Some(NewVolume {
+                layout: Layout::Gptspud,
+                name: "Secret".to_owned(),
+                format: NewFormat::HfsPlus,
+                block_size: None,
+                source: Source::Folder(tree.clone()),
+            }),
+            encryption: encryption("key", key_bits),
+            ..create::CreateOptions::default()
+        };
+        let looked = Looking { folder: folder.path(), needle: &bytes[1_000_000..1_000_064], found: AtomicU64::new(0) };
+        drop(create::create(&path, options(), &looked).unwrap());
+        assert_eq!(looked.found.load(Ordering::Relaxed), 0, "{format}: the clear text was on the host");
+        assert_eq!(open(&path, None, Access::ReadOnly).unwrap_err().kind(), Kind::WrongKey);
+        let image = open(&path, Some("key"), Access::ReadOnly).unwrap();
+        assert_eq!((image.format(), image.encryption().unwrap().key_bits), (format, key_bits));
+        let volume = image.file_system(None).unwrap();
+        assert_eq!(volume.resolve("/noise").unwrap().size, bytes.len() as u64, "{format}");
+        assert!(image.udif().unwrap().verify(&Silent).unwrap().iter().all(|verdict| verdict.agrees() == Some(true)), "{format}");
+        assert!(!stores(&path, b"koly") && !stores(&path, b"EFI PART"), "{format}");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{format}: only the tree is left");
+    }
+}
+
+/// Looks for bytes in the files of a folder whenever it is told of progress.
+#[derive(Debug)]
+struct Looking<'a> {
+    folder: &'a Path,
+    needle: &'a [u8],
+    found: AtomicU64,
+}
+
+impl Progress for Looking<'_> {
+    fn stage(&self, _name: &str, _total: u64) {
+        for entry in fs::read_dir(self.folder).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.is_dir() && stores(&path, self.needle) {
+                self.found.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn advance(&self, _n: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
     }
 }
 

@@ -19,12 +19,11 @@ use super::format::{NewFormat, VolumeOptions};
 use super::import::{self, FolderOptions};
 use crate::codec::Level;
 use crate::container::Format;
-use crate::container::raw::Raw;
-use crate::crypt::Encryption;
+use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{Built, Timestamp, VolumePlan};
-use crate::open::{self, Draft, FileDraft, Image};
+use crate::open::{self, Draft, Image};
 use crate::partition::gpt;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -163,10 +162,6 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         |len| open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption: encryption.clone(), thin };
     let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0)).check());
     checked.map_err(|error| error.in_file(path))?;
-    if format.is_udif() && encryption.is_some() {
-        let message = format!("an encrypted {format} is made of an encrypted image, by converting that");
-        return Err(Error::unsupported(LAYER, message).in_file(path));
-    }
     if thin && volume.is_some() {
         let message =
             "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
@@ -188,12 +183,12 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let plan = Planned { layout, partition_type: file_system.partition_type(), volume: file_system.plan(tree, options)? };
     let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {
-        // Built on a raw disk without a name to stay, then packed.
-        let scratch = scratch_beside(path)?;
-        let disk: Arc<dyn BlockDevice> = Arc::new(Raw::blank(scratch.file().clone(), len)?);
-        let built = plan.build(&disk, ids.disk, progress)?;
-        let options = ConvertOptions { format, level, overwrite, ..ConvertOptions::default() };
-        let image = convert::udif::pack(convert::Source::Disk(&*disk), path, &options, progress)
+        // Built on a disk without a name to stay, then packed.
+        let scratch = scratch_beside(path, len, encryption.is_some())?;
+        let disk = scratch.image().disk();
+        let built = plan.build(disk, ids.disk, progress)?;
+        let options = ConvertOptions { format, level, overwrite, encryption, ..ConvertOptions::default() };
+        let image = convert::udif::pack(convert::Source::Disk(&**disk), path, &options, progress)
             .map_err(|error| error.in_file(path))?
             .image;
         return Ok(Created { image, volume: Some(built) });
@@ -204,12 +199,18 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     Ok(Created { image: draft.finish()?, volume: Some(built) })
 }
 
-/// A file for what `image` is made of, removed when it is dropped.
-fn scratch_beside(image: &Path) -> Result<FileDraft> {
+/// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never reaches the host in the clear,
+/// neither there: nobody ever learns the scratch disk's passphrase.
+fn scratch_beside(image: &Path, len: u64, is_secret: bool) -> Result<Draft> {
     let mut name = OsString::from(".");
     name.push(image.file_name().unwrap_or_default());
     name.push(".volume");
-    FileDraft::new(&image.with_file_name(name), true)
+    let passphrase = || Secret::new([Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat());
+    let encryption = is_secret.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(passphrase()) });
+    // What was never written is zeros in a sparse image, and would be noise in an encrypted raw one.
+    let format = if is_secret { Format::Udsp } else { Format::Udrw };
+    let options = open::CreateOptions { format, len, overwrite: true, encryption, ..open::CreateOptions::default() };
+    Draft::new(&image.with_file_name(name), &options)
 }
 
 /// What is to be on a disk.

@@ -9,8 +9,11 @@ use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::crypt::{Certificate, Device, Encryption, Key, Locked, Protection, Secret};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::fs::{FileSystemExt, Fork};
 use bandsaw::open;
 use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::ops::create;
+use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
 use bandsaw::store::{Local, LocalFile, Open};
 
@@ -32,6 +35,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("decrypts_our_files", decrypts_our_files)
         .test("decrypts_our_bundle", decrypts_our_bundle)
         .test("decrypts_our_compressed_images", decrypts_our_compressed_images)
+        .test("decrypts_what_is_made_of_a_folder", decrypts_what_is_made_of_a_folder)
         .test("opens_our_certificate_entry", opens_our_certificate_entry)
         .test("we_decrypt_its_files", we_decrypt_its_files)
         .corpus_test("reads_what_macos_wrote", reads_what_macos_wrote);
@@ -123,6 +127,36 @@ fn decrypts_our_compressed_images() {
         let bytes = |image: &open::Image| image.disk().read_vec(0, 2 << 20).expect("reading");
         assert!(bytes(&opened) == bytes(&source), "{format}");
     }
+}
+
+fn decrypts_what_is_made_of_a_folder() {
+    let scratch = crate::scratch();
+    let [tree, key, image, out] = ["tree", "key", "Docs.dmg", "plain.dmg"].map(|name| scratch.path().join(name));
+    std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
+    std::fs::create_dir(&tree).expect("a folder");
+    std::fs::write(tree.join("noise"), noise(700_000)).expect("a file");
+    let volume = create::NewVolume {
+        layout: create::Layout::Gptspud,
+        name: "Docs".to_owned(),
+        format: NewFormat::HfsPlus,
+        block_size: None,
+        source: create::Source::Folder(tree),
+    };
+    let encryption = Encryption { iterations: Some(150_000), ..Encryption::new(Secret::new(PASSPHRASE.into())) };
+    let options = create::CreateOptions {
+        format: Format::Udzo,
+        volume: Some(volume),
+        encryption: Some(encryption),
+        ..create::CreateOptions::default()
+    };
+    drop(create::create(&image, options, &Silent).expect("creating"));
+    assert!(!decrypt(&image, &key, &out).is_empty());
+    let opened = open::open(&out, &open::OpenOptions::default()).expect("opening what was decrypted");
+    assert!(opened.encryption().is_none() && opened.format() == Format::Udzo);
+    let volume = opened.file_system(None).expect("a volume");
+    let file = volume.resolve("/noise").expect("the file");
+    let contents = volume.open(file.id, Fork::Data).expect("its data");
+    assert!(contents.read_vec(0, 700_000).expect("reading") == noise(700_000));
 }
 
 fn opens_our_certificate_entry() {
