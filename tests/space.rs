@@ -17,6 +17,7 @@ use bandsaw::open::{self, Image, Keys, OpenOptions};
 use bandsaw::ops::compact::{self, Cause, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::ops::space::Fill;
 use bandsaw::ops::trim::{check_fully, trim};
 use bandsaw::ops::usage::{HostUsage, ImageUsage};
@@ -155,6 +156,29 @@ fn compaction_says_what_it_will_do_and_does_it() {
         let image = open(&path, Access::ReadOnly).unwrap();
         assert_eq!(contents(&*image.file_system(None).unwrap()), files);
         assert!(image.asif().is_none_or(|asif| asif.usage().unused == 0), "packed");
+        drop(image);
+        assert_sound(&path);
+    }
+}
+
+#[test]
+fn encrypted_images_of_every_kind_are_packed_and_resized() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
+    for (format, name, encrypted) in kinds().filter(|(_, _, encrypted)| *encrypted) {
+        let (path, files) = used(folder.path(), format, name, encrypted);
+        let place = path.display();
+        let done = compact(&open(&path, Access::ReadWrite).unwrap(), &options, &Silent).unwrap();
+        assert!(done.after + 3 * MIB < done.before, "{place}: {done:?}");
+        let to = |size| ResizeOptions { size, parts: Parts::All, volume: None, dry_run: false };
+        let grown = resize(&open(&path, Access::ReadWrite).unwrap(), &to(Size::Bytes(2 * DISK)), &Silent).unwrap();
+        assert_eq!((grown.from, grown.to), (DISK, 2 * DISK), "{place}");
+        assert_eq!(contents(&*open(&path, Access::ReadOnly).unwrap().file_system(None).unwrap()), files, "{place}");
+        let shrunk = resize(&open(&path, Access::ReadWrite).unwrap(), &to(Size::Min), &Silent).unwrap();
+        assert!(shrunk.to < DISK, "{place}: {shrunk:?}");
+        let image = open(&path, Access::ReadOnly).unwrap();
+        assert_eq!((image.disk().info().len, image.format()), (shrunk.to, format), "{place}");
+        assert_eq!(contents(&*image.file_system(None).unwrap()), files, "{place}");
         drop(image);
         assert_sound(&path);
     }

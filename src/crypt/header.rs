@@ -310,3 +310,43 @@ fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>
 fn short(at: u64) -> Error {
     Error::corrupt(LAYER, at, "the file ends within it")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::crypt::KeyRing;
+    use crate::crypt::keys::DERIVED;
+
+    /// Of several passphrases, too: the first is not told apart from the last, nor either from a wrong one.
+    #[test]
+    fn a_wrong_passphrase_takes_as_many_iterations_as_a_right_one() {
+        let keys = KeyMaterial::random(128).unwrap();
+        let derived = |bytes: Vec<u8>, passphrase: &[u8]| {
+            let locked = Locked::read(&Memory::read_only(bytes)).unwrap().unwrap();
+            let before = DERIVED.get();
+            let opened = locked.unlock(passphrase);
+            (opened.map(drop).map_err(|error| error.kind()), DERIVED.get() - before)
+        };
+        let passphrase = |word: &str| NewWay::Passphrase { passphrase: Secret::new(word.into()), iterations: 30 };
+        let one = Protection {
+            key_bits: 128,
+            block: 512,
+            passphrase: Some(Secret::new(b"first".to_vec())),
+            iterations: 50,
+            certificates: Vec::new(),
+        };
+        let (_, alone) = Locked::make(&keys, &one, 0).unwrap();
+        assert_eq!(derived(alone.to_vec(), b"first"), (Ok(()), 50));
+        assert_eq!(derived(alone.to_vec(), b"wrong"), (Err(Kind::WrongKey), 50));
+
+        let file: Arc<dyn BlockDevice> = Arc::new(Memory::from(alone.to_vec()));
+        let first = Key::Passphrase(Secret::new(b"first".to_vec()));
+        KeyRing::unlock(file.clone(), &first).unwrap().insert(&passphrase("second")).unwrap();
+        let several = file.read_vec(0, alone.len()).unwrap();
+        for (word, opened) in [("first", Ok(())), ("second", Ok(())), ("wrong", Err(Kind::WrongKey)), ("", Err(Kind::WrongKey))] {
+            assert_eq!(derived(several.clone(), word.as_bytes()), (opened, 80), "{word}");
+        }
+    }
+}

@@ -34,13 +34,15 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     if let Some(locked) = Locked::read(&*token).map_err(in_token)? {
         return Ok(Token::Header(Box::new(locked)));
     }
-    // Half a header of the old kind is no stray file: without it the bands would be taken for plain bytes.
-    if len >= 8 && token.read_array::<8>(len - 8)? == *b"cdsaencr" {
-        return Err(
-            Error::corrupt(LAYER, 0, format!("{len} bytes are too few for the encryption trailer at its end")).named(TOKEN)
-        );
+    // Half a header is no stray file: without it the bands would be taken for plain bytes.
+    let cut_short = match len {
+        0..8 => b"encrcdsa".starts_with(&token.read_vec(0, len as usize)?).then_some("header that they begin"),
+        _ => (token.read_array::<8>(len - 8)? == *b"cdsaencr").then_some("trailer at its end"),
+    };
+    match cut_short {
+        Some(what) => Err(Error::corrupt(LAYER, 0, format!("{len} bytes are too few for the encryption {what}")).named(TOKEN)),
+        None => Ok(Token::Stray(len)),
     }
-    Ok(Token::Stray(len))
 }
 
 /// An error of the header, told as one of the file it is in.

@@ -252,7 +252,7 @@ fn the_copy_stands_in_for_the_list() {
 fn encrypted_bundles_are_told_by_their_token() {
     let (store, bundle) = create(BAND);
     drop(bundle);
-    for token in [&b"encrcdsa\0\0\0\x02"[..], b"\0\0\0\0\0\0\0\0\0cdsaencr"] {
+    for token in [&b"e"[..], b"encrcds", b"encrcdsa\0\0\0\x02", b"\0\0\0\0\0\0\0\0\0cdsaencr"] {
         put(&store, "token", token);
         let error = open(&store).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
