@@ -146,13 +146,18 @@ impl Walk<'_, '_> {
     /// Takes note of the chunk that the number at byte `at` names. `false`: it cannot be that one.
     fn claim(&mut self, chunk: FileChunk, at: u64) -> Result<bool> {
         let (first, bytes) = (self.header.first_chunk(), self.header.geometry.chunk_bytes());
-        if chunk < first || chunk.0 >= self.file_len.div_ceil(bytes) {
-            let outside =
-                format!("names chunk {}, expected {} to {}", chunk.0, first.0, self.file_len.div_ceil(bytes).max(1) - 1);
-            return self.damage(at, outside).map(|()| false);
+        let chunks = self.file_len.div_ceil(bytes);
+        if chunk.0 >= chunks {
+            let past =
+                format!("chunk {} is expected in a file that has {chunks}: it was cut short, or the index is damaged", chunk.0);
+            return self.damage(at, past).map(|()| false);
+        }
+        if chunk < first {
+            let before = format!("chunk {} is named, and the first that can be is {}", chunk.0, first.0);
+            return self.damage(at, before).map(|()| false);
         }
         if !self.used.claim(chunk) {
-            return self.damage(at, format!("names chunk {}, which is named elsewhere too", chunk.0)).map(|()| false);
+            return self.damage(at, format!("chunk {} is named here and elsewhere", chunk.0)).map(|()| false);
         }
         Ok(true)
     }

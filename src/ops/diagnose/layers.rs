@@ -13,8 +13,11 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
     match layer {
         Layer::File(file) => one("file", exact(file.info().len)),
         Layer::Crypt(crypt) => {
-            let keys = crypt.ways_in.len();
-            one("encryption", format!("AES-{}, version {}, {keys} ways to open it", crypt.key_bits, crypt.version))
+            let ways = match crypt.ways_in.len() {
+                1 => "1 way".to_owned(),
+                n => format!("{n} ways"),
+            };
+            one("encryption", format!("AES-{}, version {}, {ways} to open it", crypt.key_bits, crypt.version))
         }
         Layer::Raw(raw) => one("raw image", format!("a disk of {}", exact(raw.info().len))),
         Layer::Bundle(bundle) => one("sparse bundle", bundle_facts(bundle)),

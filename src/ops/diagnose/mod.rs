@@ -194,9 +194,13 @@ fn structure(error: &Error, name: &str) -> Cause {
         }
         (_, Kind::NotFound) => Cause::new("layer-missing", "stack", what("does not stand alone"))
             .advise("bring the images it builds on along, and open them together"),
-        (_, Kind::Unsupported) => Cause::new("not-supported", "container", what("is of a kind that this version does not read"))
-            .advise("on a Mac, `hdiutil convert -format UDRW` makes a plain image of it"),
-        (_, Kind::Limit) => Cause::new("not-supported", "container", what("is beyond a bound of this version")).advise(check),
+        (layer, Kind::Unsupported) => {
+            Cause::new("not-supported", named(layer), what("is of a kind that this version does not read"))
+                .advise("on a Mac, `hdiutil convert -format UDRW` makes a plain image of it")
+        }
+        (layer, Kind::Limit) => {
+            Cause::new("not-supported", named(layer), what("is beyond a bound of this version")).advise(check)
+        }
         ("gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr", _)
             if error.message().starts_with(open::CUT_SHORT) =>
         {
@@ -211,14 +215,28 @@ fn structure(error: &Error, name: &str) -> Cause {
         ("sparse bundle", _) => Cause::new("bundle-damaged", "sparse bundle", what("is a damaged sparse bundle"))
             .advise(format!("`bandsaw repair --dry-run {name}` tells what can be mended"))
             .advise(check),
-        ("encrypted image" | "encryption header" | "encryption key entry" | "encryption trailer", _) => {
-            Cause::new("encryption-damaged", "encryption", what("has a damaged encryption header, or was cut short"))
+        (layer, _) if named(layer) == ENCRYPTION => {
+            Cause::new("encryption-damaged", ENCRYPTION, what("has a damaged encryption header, or was cut short"))
                 .advise("get another copy: without a whole header nothing can be decrypted")
                 .advise(check)
         }
-        _ => Cause::new("container-damaged", "container", what("is damaged"))
+        (layer, _) => Cause::new("container-damaged", named(layer), what("is damaged"))
             .advise("download or copy it again, and compare its size with that of the original")
             .advise(check),
+    }
+}
+
+const ENCRYPTION: &str = "encryption";
+
+/// What the layers of an image are called that an error's layer belongs to.
+fn named(layer: &str) -> &'static str {
+    match layer {
+        "encrypted image" | "encryption header" | "encryption key entry" | "encryption trailer" | "key entry" => ENCRYPTION,
+        "sparse bundle" => "sparse bundle",
+        "sparse image" => "sparse image",
+        layer if layer.starts_with("asif") => "ASIF",
+        layer if layer.starts_with("udif") => "UDIF",
+        _ => "container",
     }
 }
 

@@ -89,7 +89,12 @@ fn cut_off(map: &Map) -> Option<&str> {
 /// A disk on which no file system is known.
 fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
     let Some(map) = map else {
-        let blank = Cause::new("blank", "disk", "has a disk without partition map and without a file system that is known");
+        let mut blank = Cause::new("blank", "disk", "has a disk without partition map and without a file system that is known");
+        if layers.iter().any(|layer| matches!(layer, Layer::Bundle(_)))
+            && !layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
+        {
+            blank = blank.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
+        }
         return blank
             .advise("a new image is like this until somebody formats it")
             .advise("a download that has only made room so far is, too: compare with the original")

@@ -72,7 +72,13 @@ impl Diagnose {
             for LayerFacts { layer, what } in &facts.layers {
                 writeln!(out, "  {}{}", output.paint(Style::Dim, &format!("{layer:15}")), output.name(what))?;
             }
-            let Some(cause) = &facts.cause else { return writeln!(out, "it opens, and nothing that opening looks at is wrong") };
+            let Some(cause) = &facts.cause else {
+                writeln!(out, "it opens, and nothing that opening looks at is wrong")?;
+                return writeln!(
+                    out,
+                    "  * `bandsaw check` looks at all of its structure, `bandsaw verify` at the checksums it stores"
+                );
+            };
             writeln!(out, "{}: it {}", output.paint(Style::Problem, cause.layer), output.name(&cause.what))?;
             cause.advice.iter().try_for_each(|advice| writeln!(out, "  * {}", output.name(advice)))
         })?;
