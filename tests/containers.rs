@@ -1,5 +1,7 @@
 //! Images made, replaced and opened again.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
 use bandsaw::open::{self, CreateOptions, Draft, FileDraft, Image, Layer, OpenOptions};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Kind, Result};
+use common::converting::names;
 
 const MIB: u64 = 1 << 20;
 
@@ -19,14 +22,6 @@ fn options(format: Format) -> CreateOptions {
 
 fn open(path: &Path) -> Result<Image> {
     open::open(path, &OpenOptions::default())
-}
-
-/// The names in a folder.
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 /// One path for each format that can be made.

@@ -1,5 +1,7 @@
 //! Images cut into the files of a set, opened as such, and joined again; and sets of which something is wrong.
 
+mod common;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use bandsaw::ops::verify::verify;
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::testing::{Random, udif};
 use bandsaw::{Error, Kind, Result};
+use common::converting::names;
 use tempfile::TempDir;
 
 const LEN: usize = 2000 * 512;
@@ -41,13 +44,6 @@ fn open(path: &Path) -> Result<Image> {
 
 fn contents(image: &Image) -> Vec<u8> {
     image.disk().read_vec(0, LEN).unwrap()
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 /// A folder with `whole.dmg` and the set `cut.dmg` of it, in five parts.
