@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::Kind;
 use bandsaw::container::Format;
-use bandsaw::device::{BlockDeviceExt, ExtentKind};
-use bandsaw::open::{self, CreateOptions, Image};
+use bandsaw::device::{Access, BlockDeviceExt, ExtentKind};
+use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, convert, resume, stream};
+use bandsaw::ops::create::{self, NewVolume, Source};
+use bandsaw::ops::space::FreeSpace;
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::{Progress, Silent};
 use common::converting::{StopAfter, names, open_as};
@@ -317,4 +319,40 @@ fn a_damaged_source_is_told() {
         assert_eq!(fs::metadata(folder.path().join("out")).unwrap().len(), LEN);
         fs::remove_file(folder.path().join("out")).unwrap();
     }
+}
+
+#[test]
+fn free_blocks_are_left_out_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dirty.img");
+    let volume = NewVolume {
+        layout: create::Layout::Gptspud,
+        name: "Docs".into(),
+        format: Default::default(),
+        block_size: None,
+        source: Source::Empty,
+    };
+    let options = create::CreateOptions { len: Some(9 * MIB), volume: Some(volume), ..Default::default() };
+    drop(create::create(&path, options, &Silent).unwrap());
+    let clean = fs::read(&path).unwrap();
+    let image = open::open(&path, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).unwrap();
+    let runs: Vec<_> = FreeSpace::of(&image).runs().map(Result::unwrap).collect();
+    assert!(!runs.is_empty());
+    for run in &runs {
+        image.disk().write_at(run.start, &vec![0xAA; (run.end - run.start) as usize]).unwrap();
+    }
+    image.disk().flush().unwrap();
+    drop(image);
+    let image = open_as(&path, Format::Udrw);
+    for (skip_free, expected) in [(true, &clean), (false, &fs::read(&path).unwrap())] {
+        for format in [Format::Udrw, Format::Udzo, Format::Udsp] {
+            let target = folder.path().join(format!("{skip_free}.{}", format.code()));
+            let made = convert(&image, &target, &ConvertOptions { skip_free, ..to(format, None) }, &Silent).unwrap();
+            assert_eq!(made.image.disk().read_vec(0, clean.len()).unwrap(), *expected, "{format}, {skip_free}");
+        }
+    }
+    // A disk without a volume says nothing of what is free.
+    let blank = source(&folder.path().join("blank"), Format::Udrw);
+    let options = ConvertOptions { skip_free: true, ..to(Format::Udrw, None) };
+    assert_eq!(convert(&blank, &folder.path().join("no"), &options, &Silent).unwrap_err().kind(), Kind::Unsupported);
 }

@@ -130,6 +130,7 @@ impl Volume {
     pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(hfsplus::HfsPlusFree::open(self.device.clone())?))),
+            VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.free_map()?))),
             _ => Ok(None),
         }
     }
@@ -141,6 +142,7 @@ impl Volume {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 Ok(Some(Arc::new(HfsPlus::open(self.device.clone())?.trusted_free_map()?)))
             }
+            VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.trusted_free_map()?))),
             _ => Ok(None),
         }
     }

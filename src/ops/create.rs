@@ -47,6 +47,8 @@ pub struct CreateOptions {
     pub overwrite: bool,
     /// What is on the disk. `None`: nothing, it is blank.
     pub volume: Option<NewVolume>,
+    /// Names of further, empty volumes beside that one, of file systems that hold several.
+    pub more_volumes: Vec<String>,
     /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is younger. All identifiers
     /// are then made from what the image holds, of a file's dates only that of its contents counts, and the same input
     /// gives the same bytes, unless it is encrypted.
@@ -153,7 +155,8 @@ pub struct Created {
 ///
 /// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    let CreateOptions { format, len, band_size, sector_size, level, overwrite, volume, epoch, encryption, thin } = options;
+    let CreateOptions { format, len, band_size, sector_size, level, overwrite, volume, more_volumes, epoch, encryption, thin } =
+        options;
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
@@ -179,7 +182,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         forget_host_dates(&mut tree);
     }
     let ids = Ids::new(epoch, &name, &tree);
-    let options = VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume };
+    let options = VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume, more_volumes };
     let plan = Planned { layout, partition_type: file_system.partition_type(), volume: file_system.plan(tree, options)? };
     let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {

@@ -26,7 +26,11 @@ const UNPACKED_MODE: u32 = 0o755;
 const FAR_AHEAD: i64 = 15_032_385_535;
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("apfsck", &[APFSCK]).test("formatted", apfsck_formatted).test("built", apfsck_built);
+    suite
+        .peer("apfsck", &[APFSCK])
+        .test("formatted", apfsck_formatted)
+        .test("several", apfsck_several)
+        .test("built", apfsck_built);
     suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
     suite.peer("7zz on APFS", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
 }
@@ -55,6 +59,25 @@ fn apfsck_formatted() {
         for len in [128 * MIB, 128 * MIB + 4096, 512 * MIB, 513 * MIB, 1024 * MIB, 1500 * MIB, 5 << 30, 100 << 30, 1 << 40] {
             check(&make(scratch.path(), Some(len), format, Source::Empty));
         }
+    }
+}
+
+fn apfsck_several() {
+    let scratch = crate::scratch();
+    let image = scratch.path().join("several.img");
+    for (count, len) in [(2, 600 * MIB), (100, 50 << 30)] {
+        let volume = NewVolume {
+            layout: Layout::None,
+            name: NAME.into(),
+            format: NewFormat::Apfs,
+            block_size: None,
+            source: Source::Empty,
+        };
+        let more_volumes = (1..count).map(|number| format!("Volume {number}")).collect();
+        let options =
+            CreateOptions { len: Some(len), overwrite: true, volume: Some(volume), more_volumes, ..CreateOptions::default() };
+        create(&image, options, &Silent).expect("making an image");
+        check(&image);
     }
 }
 

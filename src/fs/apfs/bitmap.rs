@@ -21,9 +21,44 @@ pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     }
 }
 
+/// Whether the bit `at` is set, and the first one after it, up to `end`, that is not the same. All of them lie within `bytes`.
+pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
+    let set = bytes[at / 8] & 1 << (at % 8) != 0;
+    let mut bit = at;
+    while bit < end {
+        let byte = if set { !bytes[bit / 8] } else { bytes[bit / 8] };
+        // The bits that differ, those before `bit` shifted out.
+        match (byte >> (bit % 8)).trailing_zeros() as usize {
+            8 => bit = (bit / 8 + 1) * 8,
+            same => return (set, (bit + same).min(end)),
+        }
+    }
+    (set, end)
+}
+
+/// How many of the first `end` bits are not set.
+pub(super) fn count_clear(bytes: &[u8], end: usize) -> usize {
+    let whole: usize = bytes[..end / 8].iter().map(|byte| byte.count_zeros() as usize).sum();
+    let rest = if end.is_multiple_of(8) { 0 } else { (!bytes[end / 8] & ((1 << (end % 8)) - 1)).count_ones() as usize };
+    whole + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_and_counts_are_those_of_the_bits() {
+        let bytes = [0b0000_0001, 0xFF, 0b1000_0011, 0, 0b0101_0000];
+        let bit = |at: usize| bytes[at / 8] & 1 << (at % 8) != 0;
+        for end in 1..=40 {
+            assert_eq!(count_clear(&bytes, end), (0..end).filter(|&at| !bit(at)).count());
+            for at in 0..end {
+                let until = (at..end).find(|&other| bit(other) != bit(at)).unwrap_or(end);
+                assert_eq!(run_at(&bytes, at, end), (bit(at), until), "{at} of {end}");
+            }
+        }
+    }
 
     #[test]
     fn ranges_of_bits() {

@@ -6,7 +6,10 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::checkpoint::{self, Superblock};
-use super::layout::{BlockSize, ContainerRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid, container_incompatible, object_type};
+use super::free::ApfsFree;
+use super::layout::{
+    BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid, container_incompatible, object_type,
+};
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
 use crate::device::BlockDevice;
@@ -26,6 +29,8 @@ pub struct Container {
     pub(super) store: Store,
     pub(super) superblock: ContainerRaw,
     pub(super) view: View,
+    /// Where the checkpoint's ephemeral objects are.
+    pub(super) ephemeral: Vec<CheckpointEntryRaw>,
     free: u64,
     /// The transactions of all superblocks that were found, newest first.
     checkpoints: Vec<u64>,
@@ -57,9 +62,9 @@ impl Container {
             match load(&store, superblock) {
                 Ok(loaded) => {
                     problems.extend(cut_short(&loaded.store));
-                    let Loaded { store, view, free } = loaded;
+                    let Loaded { store, view, ephemeral, free } = loaded;
                     let superblock = superblock.raw;
-                    return Ok(Self { store, superblock, view, free, checkpoints, problems });
+                    return Ok(Self { store, superblock, view, ephemeral, free, checkpoints, problems });
                 }
                 Err(error) if matches!(error.kind(), Kind::Io | Kind::Unsupported) => return Err(error),
                 Err(error) => problems.push(error.named(format!("checkpoint {}", superblock.xid()))),
@@ -110,6 +115,21 @@ impl Container {
         self.free
     }
 
+    /// What of the container no volume uses, and what no older checkpoint waits to have freed. Of a checkpoint that is not the
+    /// newest one, or while the container is being shrunk, the map is not in order.
+    pub fn free_map(&self) -> Result<ApfsFree> {
+        let raw = &self.superblock;
+        let newest = self.checkpoints.first() == Some(&self.checkpoint());
+        let in_order = newest && self.problems.is_empty() && raw.blocked_out.count.get() == 0;
+        let spaceman = self.spaceman()?;
+        ApfsFree::new(self.store.device.clone(), self.store.block_size, self.store.blocks, &spaceman, in_order)
+    }
+
+    /// All bytes of the space manager.
+    pub(super) fn spaceman(&self) -> Result<Vec<u8>> {
+        read_spaceman(&self.store, &self.superblock, &self.ephemeral)
+    }
+
     /// The volumes' numbers in the container's object map, in the order of their slots.
     pub(super) fn volume_oids(&self) -> impl Iterator<Item = Oid> + '_ {
         self.superblock.volume_oids.iter().map(|&oid| Oid::from(oid)).filter(|oid| oid.is_some())
@@ -155,6 +175,7 @@ fn check_features(raw: &ContainerRaw) -> Result<()> {
 struct Loaded {
     store: Store,
     view: View,
+    ephemeral: Vec<CheckpointEntryRaw>,
     free: u64,
 }
 
@@ -163,17 +184,21 @@ fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
     check_features(raw)?;
     let store = Store { blocks: raw.block_count.get(), ..store.clone() };
     let ephemeral = checkpoint::ephemeral_objects(&store, superblock)?;
-    let Some(spaceman) = ephemeral.iter().find(|entry| entry.oid == raw.spaceman_oid) else {
-        return Err(Error::new(Kind::Corrupt, LAYER, "the space manager is in no checkpoint map"));
-    };
-    let spaceman = checkpoint::read_ephemeral(&store, &checkpoint::data_area(raw, store.blocks)?, spaceman)?;
+    let spaceman = read_spaceman(&store, raw, &ephemeral)?;
     // The main device's count, and the second's.
     let count =
         |at: usize| spaceman.get(at..).and_then(|rest| U64::read_from_prefix(rest).ok()).map_or(0, |(count, _)| count.get());
     let free = count(0x48).saturating_add(count(0x78));
     let omap = Omap::open(&store, Oid::from(raw.omap_oid).into_paddr())?;
     let view = View { omap: Arc::new(omap), xid: Xid(superblock.xid()) };
-    Ok(Loaded { store, view, free })
+    Ok(Loaded { store, view, ephemeral, free })
+}
+
+fn read_spaceman(store: &Store, raw: &ContainerRaw, ephemeral: &[CheckpointEntryRaw]) -> Result<Vec<u8>> {
+    let Some(entry) = ephemeral.iter().find(|entry| entry.oid == raw.spaceman_oid) else {
+        return Err(Error::new(Kind::Corrupt, LAYER, "the space manager is in no checkpoint map"));
+    };
+    checkpoint::read_ephemeral(store, &checkpoint::data_area(raw, store.blocks)?, entry)
 }
 
 /// That the device ends before the container does.

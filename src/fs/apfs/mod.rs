@@ -14,6 +14,7 @@ mod der;
 #[cfg(feature = "testing")]
 mod exposed;
 mod file_system;
+mod free;
 mod geometry;
 mod keys;
 pub(crate) mod layout;
@@ -28,10 +29,14 @@ mod stream;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod trusted;
 mod volume;
 
 pub use container::Container;
 #[cfg(feature = "testing")]
 pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records};
+pub use free::ApfsFree;
+#[cfg(feature = "testing")]
+pub(crate) use free::free_map_of;
 pub use summary::{Locking, Snapshot, Summary};
 pub use volume::Apfs;

@@ -127,7 +127,7 @@ pub(super) fn corrupt(id: FileId, message: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, LAYER, message.into()).named(format!("object {id:#x}"))
 }
 
-fn check_features(raw: &VolumeRaw) -> Result<()> {
+pub(super) fn check_features(raw: &VolumeRaw) -> Result<()> {
     match raw.incompatible_features.get() & !KNOWN {
         0 => Ok(()),
         unknown => {

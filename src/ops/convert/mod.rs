@@ -8,6 +8,7 @@ pub mod copy;
 mod resume;
 mod stream;
 pub(super) mod udif;
+mod used;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ use crate::{Error, Kind, Result};
 pub use self::copy::{Copied, Order};
 pub use self::resume::resume;
 pub use self::stream::stream;
+use self::used::UsedOnly;
 
 /// What an image is to become. The default is a raw image.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +38,9 @@ pub struct ConvertOptions {
     pub level: Option<Level>,
     /// Whether an image that exists is to be replaced.
     pub overwrite: bool,
+    /// Leave out what no volume uses: those blocks read as zeros in the new image. Fails where a volume's map of them cannot be
+    /// relied on. The source's own checksums cover what is left out, and are not compared then.
+    pub skip_free: bool,
     /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
     pub encryption: Option<Encryption>,
     /// Whether a new compressed image may lack the code signature of the old one, which covers the bytes of that file. Of the
@@ -55,6 +60,11 @@ impl ConvertOptions {
 
     fn keep_signature(&self, from: &Image) -> Result<()> {
         keep_signature(from, self.remove_signature || !self.format.is_udif())
+    }
+
+    /// The disk without its free blocks, if that is what is to be copied.
+    fn used_only(&self, from: &Image) -> Result<Option<UsedOnly>> {
+        self.skip_free.then(|| UsedOnly::of(from)).transpose()
     }
 
     /// The blank image that the disk of `from` is copied to.
@@ -90,7 +100,12 @@ pub(super) enum Source<'a> {
     Disk(&'a dyn BlockDevice),
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The disk of `image`, or what is used of it.
+    fn of(image: &'a Image, used_only: Option<&'a UsedOnly>) -> Self {
+        used_only.map_or(Self::Image(image), |disk| Self::Disk(disk))
+    }
+
     fn disk(&self) -> &dyn BlockDevice {
         match self {
             Self::Image(image) => &**image.disk(),
@@ -137,18 +152,26 @@ pub struct Converted {
 /// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
 pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
+    let used_only = options.used_only(from)?;
+    let source = Source::of(from, used_only.as_ref());
     if options.format.is_udif() {
-        return udif::pack(Source::Image(from), to, options, progress).map_err(|error| error.in_file(to));
+        return udif::pack(source, to, options, progress).map_err(|error| error.in_file(to));
     }
-    onto_blank_disk(from, to, options, progress)
+    onto_blank_disk(from, source, to, options, progress)
 }
 
 /// Into a container that is changed in place.
-fn onto_blank_disk(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+fn onto_blank_disk(
+    from: &Image,
+    source: Source<'_>,
+    to: &Path,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<Converted> {
     let create = options.create(from);
     let draft = Draft::new(to, &create)?;
     let (target, order) = (draft.image().disk(), order(draft.image(), create.thin));
-    let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy::copy(disk, &**target, order, progress))?;
+    let copied = source.read(options.ignore_checksums, |disk| copy::copy(disk, &**target, order, progress))?;
     progress.check()?;
     progress.stage("flush", 0);
     Ok(Converted { image: draft.finish()?, copied })

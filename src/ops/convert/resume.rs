@@ -28,6 +28,10 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
         let message = format!("{} is made in one go: there is nothing to go on with", options.format);
         return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
     }
+    if options.skip_free {
+        // What is free may have changed until the copy goes on.
+        return Err(Error::new(Kind::Invalid, "image", "a copy without free blocks is made in one go").in_file(to));
+    }
     let create = options.create(from);
     let mut draft = KeptDraft::new(to, &create, &identity(from, &create)?)?;
     let len = from.disk().info().len;

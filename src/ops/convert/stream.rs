@@ -27,7 +27,8 @@ pub fn stream(from: &Image, options: &ConvertOptions, out: File, progress: &dyn 
     let ConvertOptions { format, level, ignore_checksums, .. } = *options;
     super::check_level(format, level)?;
     options.keep_signature(from)?;
-    let from = Source::Image(from);
+    let used_only = options.used_only(from)?;
+    let from = Source::of(from, used_only.as_ref());
     if format.is_udif() {
         // Small chunks and many of them: a pipe takes them together.
         let mut out = BufWriter::with_capacity(PIECE, out);

@@ -48,6 +48,8 @@ pub struct VolumeOptions {
     pub latest: Option<Timestamp>,
     /// From which its identifiers are made; best a random number.
     pub id: Uuid,
+    /// Names of further, empty volumes, of formats that hold several.
+    pub more_volumes: Vec<String>,
 }
 
 impl NewFormat {
@@ -69,9 +71,12 @@ impl NewFormat {
 
     /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
     pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
+        if !options.more_volumes.is_empty() && !self.holds_several() {
+            return Err(Error::new(Kind::Invalid, LAYER, format!("{self} is one volume; APFS holds several")));
+        }
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
-                let VolumeOptions { name, block_size, created, latest, id } = options;
+                let VolumeOptions { name, block_size, created, latest, id, .. } = options;
                 let (identifier, _) = id.as_u64_pair();
                 let case_sensitive = matches!(self, Self::Hfsx | Self::HfsxJournaled);
                 let journaled = matches!(self, Self::HfsPlusJournaled | Self::HfsxJournaled);
@@ -83,14 +88,22 @@ impl NewFormat {
     }
 
     fn plan_apfs(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
-        let VolumeOptions { name, block_size, created, latest, id } = options;
+        let VolumeOptions { name, block_size, created, latest, id, more_volumes } = options;
         if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
             let message = format!("a block of {size} bytes, but APFS is made with blocks of {}", apfs::BLOCK_BYTES);
             return Err(Error::new(Kind::Invalid, LAYER, message));
         }
         let case_sensitive = self == Self::ApfsCaseSensitive;
-        let volume = apfs::NewVolume { name, case_sensitive, uuid: Uuid::new_v5(&id, b"volume 0") };
-        Ok(Box::new(apfs::Plan::new(tree, apfs::Options { volumes: vec![volume], created, latest, uuid: id })?))
+        let names = std::iter::once(name).chain(more_volumes);
+        let uuid = |number: usize| Uuid::new_v5(&id, format!("volume {number}").as_bytes());
+        let volume = |(number, name)| apfs::NewVolume { name, case_sensitive, uuid: uuid(number) };
+        let volumes = names.enumerate().map(volume).collect();
+        Ok(Box::new(apfs::Plan::new(tree, apfs::Options { volumes, created, latest, uuid: id })?))
+    }
+
+    /// Whether several volumes share the room of one.
+    pub const fn holds_several(self) -> bool {
+        matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
 
     /// What a GPT calls a partition that holds it.

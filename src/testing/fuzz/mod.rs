@@ -4,6 +4,7 @@
 //! the same seeds and broken copies of these, so that every run of the tests walks the same ground.
 
 mod apfs;
+mod apfs_space;
 mod bundle;
 mod change;
 mod crypt;
@@ -18,6 +19,7 @@ mod udif;
 mod udif_set;
 
 pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
+pub use apfs_space::apfs_spaceman;
 pub use bundle::{bundle_model, info_plist};
 pub use change::hfsplus_change;
 pub use crypt::crypt_header;
@@ -51,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
     Target { name: "hfsplus_change", run: hfsplus_change, seeds: change::seeds },
+    Target { name: "apfs_spaceman", run: apfs_spaceman, seeds: apfs_space::seeds },
     Target { name: "journal", run: journal, seeds: journal::seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "apfs_container", run: apfs_container, seeds: apfs::container_seeds },

@@ -36,6 +36,7 @@ Examples:
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
   bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
+  bandsaw convert --skip-free Disk.sparsebundle disk.dmg --format udzo     without what was deleted
   bandsaw convert --format udsb disk.img backup --overwrite    the format by name
   bandsaw convert --encrypt disk.img Secret.sparsebundle       an encrypted copy; asks twice for its passphrase
   bandsaw convert --decrypt --passfile key Secret.dmg plain.img
@@ -60,6 +61,9 @@ pub(crate) struct Convert {
     /// Go on although the checksums stored in the source say that it is damaged
     #[arg(long, visible_alias = "ignorebadchecksums")]
     ignore_checksums: bool,
+    /// Leave out what no volume uses, deleted files among it: it reads as zeros in the new image
+    #[arg(long, conflicts_with = "resume")]
+    skip_free: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
@@ -122,6 +126,7 @@ impl Convert {
             resume: false,
             remove_signature,
             ignore_checksums: false,
+            skip_free: false,
             container,
             opening,
             wish: Wish::default(),
@@ -133,6 +138,9 @@ impl Convert {
             return Err(Failure::usage("TARGET", "the image to make is not named"));
         };
         if target.as_os_str() == "-" {
+            if self.skip_free {
+                return Err(Failure::usage("--skip-free", "is for images that are made as a file"));
+            }
             if self.resume {
                 return Err(Failure::usage("--resume", "what went to standard output cannot be gone on with"));
             }
@@ -196,9 +204,19 @@ impl Convert {
 
     fn options(&self, format: Format, encryption: Option<Encryption>) -> Outcome<ConvertOptions> {
         let Container { band_size, overwrite, .. } = self.container;
-        let Self { remove_signature, ignore_checksums, .. } = *self;
+        let Self { remove_signature, ignore_checksums, skip_free, .. } = *self;
         let (sector_size, level) = (self.container.sector_size(), self.container.level()?);
-        Ok(ConvertOptions { format, band_size, sector_size, level, overwrite, encryption, remove_signature, ignore_checksums })
+        Ok(ConvertOptions {
+            format,
+            band_size,
+            sector_size,
+            level,
+            overwrite,
+            skip_free,
+            encryption,
+            remove_signature,
+            ignore_checksums,
+        })
     }
 
     fn advise(&self, error: Error) -> Failure {

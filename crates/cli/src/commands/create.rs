@@ -60,6 +60,9 @@ pub(crate) struct Create {
     /// Name of the volume; without it that of the folder or archive, or untitled
     #[arg(long, value_name = "NAME")]
     volname: Option<String>,
+    /// One more volume of this name, empty, in an APFS container; may be given several times
+    #[arg(long = "volume", value_name = "NAME")]
+    volumes: Vec<String>,
     /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard input
     #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
     from: Option<PathBuf>,
@@ -112,6 +115,7 @@ impl Create {
             level: self.container.level()?,
             overwrite: self.container.overwrite,
             volume: self.volume()?,
+            more_volumes: self.volumes.clone(),
             epoch: epoch()?,
             encryption: None,
             thin: self.thin,
@@ -154,6 +158,7 @@ impl Create {
             let given = [
                 ("--from", self.from.is_some()),
                 ("--volname", self.volname.is_some()),
+                ("--volume", !self.volumes.is_empty()),
                 ("--layout", self.layout.is_some_and(|layout| layout != Layout::None)),
                 ("--block-size", self.block_size.is_some()),
             ];

@@ -1,0 +1,100 @@
+//! A disk whose free blocks read as zeros: what is copied when nobody wants to keep what was deleted.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::open::Image;
+use crate::ops::space::FreeSpace;
+use crate::{Error, Result};
+
+const LAYER: &str = "free space";
+
+/// The disk of an image without what no volume uses. Read-only.
+#[derive(Debug)]
+pub(super) struct UsedOnly {
+    disk: Arc<dyn BlockDevice>,
+    free: FreeSpace,
+}
+
+impl UsedOnly {
+    /// Fails where the map of a volume cannot be relied on: to copy all of that one, and say nothing, would not be what was
+    /// asked for.
+    pub(super) fn of(image: &Image) -> Result<Self> {
+        let mut free = FreeSpace::of(image);
+        if free.volumes.is_empty() {
+            return Err(Error::unsupported(
+                LAYER,
+                "no volume is known on the disk, so nothing tells which of its blocks are free",
+            ));
+        }
+        if let Some(at) = free.volumes.iter().position(|found| found.map.is_err())
+            && let Err(error) = free.volumes.swap_remove(at).map
+        {
+            return Err(error);
+        }
+        Ok(Self { disk: image.disk().clone(), free })
+    }
+
+    /// Whether the first of these bytes is free, and how far the next ones are the same.
+    fn run_at(&self, range: Range<u64>) -> Result<(bool, u64)> {
+        let Range { start, mut end } = range;
+        for found in &self.free.volumes {
+            let volume = &found.volume.range;
+            if volume.start > start {
+                end = end.min(volume.start);
+            }
+            let Some(map) = found.map.as_ref().ok().filter(|_| volume.contains(&start)) else { continue };
+            end = end.min(volume.end);
+            let free = map.free_from(start - volume.start)?;
+            let free = free.map(|free| volume.start + free.start..(volume.start + free.end).min(end));
+            return Ok(match free {
+                Some(free) if free.start == start => (true, free.end),
+                Some(free) => (false, free.start.min(end)),
+                None => (false, end),
+            });
+        }
+        Ok((false, end))
+    }
+}
+
+impl BlockDevice for UsedOnly {
+    fn info(&self) -> Info {
+        Info { access: Access::ReadOnly, ..self.disk.info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let (free, until) = self.run_at(at..at + rest.len() as u64)?;
+            // Not further than the rest, so it fits.
+            let (now, later) = rest.split_at_mut((until - at) as usize);
+            if free {
+                now.fill(0)
+            } else {
+                self.disk.read_at(at, now)?
+            }
+            (at, rest) = (until, later);
+        }
+        Ok(())
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        let (free, until) = self.run_at(range.clone())?;
+        if free {
+            Ok(Extent { kind: ExtentKind::Zero, len: until - range.start })
+        } else {
+            self.disk.extent_at(range.start..until)
+        }
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        let (free, until) = self.run_at(range.clone())?;
+        if free { Ok(None) } else { self.disk.lend(range.start..until) }
+    }
+
+    read_only!(LAYER);
+}
