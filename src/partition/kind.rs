@@ -14,6 +14,9 @@ pub const EFI_SYSTEM: Uuid = uuid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b");
 /// GPT type of FAT, exFAT and NTFS volumes.
 pub const BASIC_DATA: Uuid = uuid!("ebd0a0a2-b9e5-4433-87c0-68b6b72699c7");
 
+/// MBR type of an HFS+ or HFSX volume.
+pub const MBR_HFS: u8 = 0xaf;
+
 /// MBR type of the one partition that hides a GPT disk from programs that do not know GPT.
 pub(super) const PROTECTIVE: u8 = 0xee;
 
@@ -50,7 +53,7 @@ const MBR_KINDS: [(u8, &str); 16] = [
     (0x85, "DOS_Extended"),
     (0xa8, "Apple_UFS"),
     (0xab, "Apple_Boot"),
-    (0xaf, "Apple_HFS"),
+    (MBR_HFS, "Apple_HFS"),
     (PROTECTIVE, "GPT Protective"),
 ];
 

@@ -22,7 +22,7 @@ use crate::{Error, Kind, Result};
 
 pub use areas::{Area, areas};
 pub use check::check;
-pub use kind::{APPLE_APFS, APPLE_HFS, BASIC_DATA, EFI_SYSTEM, TypeId};
+pub use kind::{APPLE_APFS, APPLE_HFS, BASIC_DATA, EFI_SYSTEM, MBR_HFS, TypeId};
 use layout::MbrRaw;
 
 /// The map of a disk.

@@ -47,6 +47,20 @@ pub fn disk_len_for(disk: &dyn BlockDevice, end: u64) -> Result<u64> {
 /// The new backup is durable before the primary is begun, and the old one goes last: a crash leaves the map of before or
 /// after, or one that `repair` restores from its backup. [`Kind::Conflict`] if partitions would lie past the end, or overlap.
 pub fn change(disk: &dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Result<()> {
+    plan_change(disk, disk_len, changes)?.apply()
+}
+
+/// The same before anything is written.
+#[derive(Debug)]
+pub struct PlannedChange<'a> {
+    disk: &'a dyn BlockDevice,
+    disk_len: u64,
+    old: Copy,
+    new: Copy,
+}
+
+/// Plans what [`change`] does, and refuses what it refuses.
+pub fn plan_change<'a>(disk: &'a dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Result<PlannedChange<'a>> {
     disk.info().check_writable(LAYER)?;
     let old = primary(disk)?;
     let mut new = Copy { header: at_length(&old.header, disk_len)?, table: old.table.clone() };
@@ -55,14 +69,22 @@ pub fn change(disk: &dyn BlockDevice, disk_len: u64, changes: &[Change]) -> Resu
     }
     check(&new)?;
     new.header.entries_crc = crc32fast::hash(&new.table);
-    if new.header == old.header && new.table == old.table {
-        return Ok(());
+    Ok(PlannedChange { disk, disk_len, old, new })
+}
+
+impl PlannedChange<'_> {
+    /// Writes it, in the order that [`change`] tells of.
+    pub fn apply(self) -> Result<()> {
+        let Self { disk, disk_len, old, new } = self;
+        if new.header == old.header && new.table == old.table {
+            return Ok(());
+        }
+        let backup = new.backup()?;
+        backup.write(disk)?;
+        new.write(disk)?;
+        put_mbr(disk, disk_len / u64::from(new.header.block))?;
+        remove_old_backup(disk, &old, &backup, disk_len)
     }
-    let backup = new.backup()?;
-    backup.write(disk)?;
-    new.write(disk)?;
-    put_mbr(disk, disk_len / u64::from(new.header.block))?;
-    remove_old_backup(disk, &old, &backup, disk_len)
 }
 
 /// The primary copy of a map whose copies are in order.
@@ -157,4 +179,108 @@ fn remove_old_backup(disk: &dyn BlockDevice, old: &Copy, new: &Copy, disk_len: u
     }
     disk.discard(range, Leave::Zeros)?;
     disk.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{BlockDeviceExt, Memory};
+    use crate::partition::gpt::{NewPartition, create};
+    use crate::partition::{APPLE_APFS, APPLE_HFS, Partition, probe};
+
+    const LEN: u64 = 1 << 20;
+
+    /// Two partitions, with room before, between and behind them.
+    fn disk(block: u32) -> Memory {
+        let disk = Memory::zeros(LEN as usize);
+        let partition = |range, number: u8| {
+            let guid = Uuid::from_bytes([number; 16]);
+            NewPartition { range, type_guid: APPLE_HFS, guid, name: format!("number {number}") }
+        };
+        let partitions = [partition(64 << 10..256 << 10, 1), partition(512 << 10..768 << 10, 2)];
+        create(&disk, block, Uuid::from_bytes([9; 16]), &partitions).unwrap();
+        disk
+    }
+
+    fn partitions(disk: &Memory) -> Vec<Partition> {
+        let map = probe(disk).unwrap().unwrap();
+        assert!(map.problems.is_empty(), "{:?}", map.problems);
+        map.partitions
+    }
+
+    fn moved(number: u32, range: Range<u64>) -> Change {
+        Change { number, range: Some(range), type_guid: None }
+    }
+
+    #[test]
+    fn what_is_not_asked_for_stays() {
+        for block in [512, 4096] {
+            let disk = disk(block);
+            let before = partitions(&disk);
+            let other = Change { number: 1, range: None, type_guid: Some(APPLE_APFS) };
+            change(&disk, LEN, &[other, moved(2, 600 << 10..800 << 10)]).unwrap();
+            let after = partitions(&disk);
+            assert_eq!((after[0].kind.as_str(), after[1].kind.as_str()), ("Apple_APFS", "Apple_HFS"));
+            assert_eq!((&after[0].range, &after[1].range), (&before[0].range, &(600 << 10..800 << 10)));
+            for (before, after) in before.iter().zip(&after) {
+                assert_eq!((before.guid, &before.name, before.flags), (after.guid, &after.name, after.flags));
+            }
+            let bytes = disk.to_vec();
+            change(&disk, LEN, &[moved(2, 600 << 10..800 << 10)]).unwrap();
+            assert_eq!(disk.to_vec(), bytes, "what is so already is left");
+        }
+    }
+
+    #[test]
+    fn the_backup_goes_to_the_new_end() {
+        for block in [512, 4096] {
+            let disk = disk(block);
+            disk.set_len(2 * LEN, Leave::Zeros).unwrap();
+            change(&disk, 2 * LEN, &[]).unwrap();
+            partitions(&disk);
+            let old = disk.read_vec(LEN - u64::from(block), block as usize).unwrap();
+            assert!(old.iter().all(|byte| *byte == 0), "the old backup is no map any more");
+            let end = last_end(&disk, 2 * LEN).unwrap();
+            change(&disk, 2 * LEN, &[moved(2, 512 << 10..end)]).unwrap();
+            assert_eq!(partitions(&disk)[1].range.end, end);
+            let error = change(&disk, LEN, &[]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Conflict, "{error}");
+
+            let len = disk_len_for(&disk, 768 << 10).unwrap();
+            change(&disk, len, &[moved(2, 512 << 10..768 << 10)]).unwrap();
+            disk.set_len(len, Leave::Zeros).unwrap();
+            assert_eq!(partitions(&disk)[1].range.end, 768 << 10);
+            assert_eq!(last_end(&disk, len).unwrap(), 768 << 10);
+            let error = plan_change(&disk, len - u64::from(block), &[]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Conflict, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_is_written() {
+        let disk = disk(512);
+        let bytes = disk.to_vec();
+        for (wanted, kind) in [
+            (moved(1, 64 << 10..520 << 10), Kind::Conflict),
+            (moved(2, 512 << 10..LEN), Kind::Conflict),
+            (moved(1, 512..256 << 10), Kind::Conflict),
+            (moved(1, 64 << 10..(256 << 10) + 1), Kind::Invalid),
+            (moved(1, 64 << 10..64 << 10), Kind::Invalid),
+            (moved(0, 64 << 10..256 << 10), Kind::NotFound),
+            (moved(3, 800 << 10..900 << 10), Kind::NotFound),
+            (moved(u32::MAX, 800 << 10..900 << 10), Kind::NotFound),
+        ] {
+            let error = change(&disk, LEN, &[wanted.clone()]).unwrap_err();
+            assert_eq!(error.kind(), kind, "{wanted:?}: {error}");
+        }
+        assert_eq!(change(&disk, 512 * 40, &[]).unwrap_err().kind(), Kind::Limit);
+        assert_eq!(disk.to_vec(), bytes);
+        // A map of which one copy is lost, or tells something else, is repaired first.
+        for at in [512, LEN - 512] {
+            disk.write_at(at, &[0; 16]).unwrap();
+            assert_eq!(change(&disk, LEN, &[]).unwrap_err().kind(), Kind::Corrupt);
+            disk.write_at(at, &bytes[at as usize..at as usize + 16]).unwrap();
+        }
+        change(&disk, LEN, &[]).unwrap();
+    }
 }

@@ -17,7 +17,7 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Result};
 
 pub(super) use areas::copies;
-pub use change::{Change, change, disk_len_for, last_end};
+pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
 pub(super) use check::check;
 pub use create::{Geometry, Guids, NewPartition, create, create_single};
 pub use repair::{Repair, Repaired, plan, repair};
