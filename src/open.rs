@@ -256,7 +256,7 @@ fn has_odd_bytes(layers: &[Layer]) -> bool {
 }
 
 /// Whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
-fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
+pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
     let len = disk.info().len;
     if len == 0 {
         return Ok(false);

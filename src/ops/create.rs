@@ -245,7 +245,7 @@ impl Planned {
     }
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
@@ -271,14 +271,14 @@ fn forget_host_dates(tree: &mut Tree) {
 }
 
 /// The identifiers of disk, partition and volume.
-struct Ids {
+pub(super) struct Ids {
     disk: gpt::Guids,
-    volume: Uuid,
+    pub(super) volume: Uuid,
 }
 
 impl Ids {
     /// Random ones, or with a fixed date such as follow from what the image holds.
-    fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
+    pub(super) fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
         let Some(epoch) = epoch else {
             return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4() };
         };

@@ -153,6 +153,17 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     Ok(address)
 }
 
+/// Reads an address that names an image or a volume of it, as a whole.
+pub(crate) fn whole(text: &OsStr) -> Outcome<Address> {
+    let address = address(text)?;
+    let part = match (&address.path, &address.snapshot) {
+        (Some(_), _) => "in a volume",
+        (None, Some(_)) => "a snapshot",
+        (None, None) => return Ok(address),
+    };
+    Err(Failure::usage("address", format!("{address} is {part}; an image or a volume as a whole is expected")))
+}
+
 /// Reads an address that may only name an image.
 pub(crate) fn image(text: &OsStr) -> Outcome<String> {
     let address = address(text)?;

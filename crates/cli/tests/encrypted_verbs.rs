@@ -38,6 +38,7 @@ const LINES: &[&str] = &[
     "resize S.img --size 40m",
     "enable-journal S.img",
     "disable-journal S.img",
+    "format --erase Third.img",
     "convert --decrypt S.img converted.sparsebundle",
     "segment Z.dmg -o parts.dmg --count 2",
     "join Z.dmg -o joined.dmg",
@@ -108,12 +109,21 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     scratch.write("new", "another\n");
     scratch.ok(&["create", "plain.img", "--from", "tree"]);
     scratch.ok(&["convert", "plain.img", "plain.dmg", "--format", "udzo"]);
-    for (plain, name) in [("plain.img", "S.img"), ("plain.dmg", "Z.dmg"), ("plain.img", "Other.img"), ("plain.img", "Twice.img")]
-    {
+    for (plain, name) in [
+        ("plain.img", "S.img"),
+        ("plain.dmg", "Z.dmg"),
+        ("plain.img", "Other.img"),
+        ("plain.img", "Twice.img"),
+        ("plain.img", "Third.img"),
+    ] {
         encrypt(&scratch.path(plain), &scratch.path(name));
     }
-    let state =
-        || (scratch.names(), ["S.img", "Z.dmg", "Other.img", "Twice.img"].map(|name| fs::read(scratch.path(name)).unwrap()));
+    let state = || {
+        (
+            scratch.names(),
+            ["S.img", "Z.dmg", "Other.img", "Twice.img", "Third.img"].map(|name| fs::read(scratch.path(name)).unwrap()),
+        )
+    };
     let refused = scratch.fails(7, &["serve", "S.img", "--socket", "socket"]);
     assert!(refused.contains("is encrypted: a passphrase is needed"), "{refused}");
     for line in LINES {

@@ -106,6 +106,11 @@ impl NewFormat {
         matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
 
+    /// Whether it is HFS+ or HFSX.
+    pub const fn is_hfs(self) -> bool {
+        matches!(self, Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled)
+    }
+
     /// What a GPT calls a partition that holds it.
     pub const fn partition_type(self) -> Uuid {
         match self {

@@ -9,7 +9,7 @@ use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Advise, Failure, Outcome};
+use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening};
 
@@ -77,10 +77,7 @@ impl DisableJournal {
 }
 
 fn open(text: &OsString, opening: &Opening, output: &Output) -> Outcome<(Image, Address)> {
-    let address = source::address(text)?;
-    if address.path.is_some() {
-        return Err(Failure::usage("address", format!("{address} is in a volume; an image or a volume as a whole is expected")));
-    }
+    let address = source::whole(text)?;
     let image = opening.open(&address.image, Access::ReadWrite)?;
     image.warnings().iter().for_each(|warning| output.warn(warning));
     Ok((image, address))

@@ -15,6 +15,7 @@ mod diagnose;
 mod du;
 mod erase_keys;
 mod extract;
+mod format;
 mod info;
 mod isencrypted;
 mod join;
@@ -50,6 +51,7 @@ use crate::output::Output;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Create(create::Create),
+    Format(format::Format),
     /// Show what an image is, layer by layer, and what is in it
     #[command(alias = "imageinfo")]
     Info(info::Info),
@@ -112,6 +114,7 @@ impl Command {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self {
             Self::Create(verb) => verb.run(output),
+            Self::Format(verb) => verb.run(output),
             Self::Info(verb) => verb.run(output),
             Self::Ls(verb) => verb.run(output),
             Self::Tree(verb) => verb.run(output),

@@ -81,13 +81,7 @@ struct Facts {
 
 impl Resize {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let address = source::address(&self.volume)?;
-        if address.path.is_some() {
-            return Err(Failure::usage(
-                "address",
-                format!("{address} is in a volume; an image or a volume as a whole is expected"),
-            ));
-        }
+        let address = source::whole(&self.volume)?;
         let size = match (self.size, self.min) {
             (Some(size), _) => Some(Size::Bytes(size)),
             (None, true) => Some(Size::Min),

@@ -1,0 +1,108 @@
+//! `bandsaw format`: a new, empty volume in an image that exists.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use bandsaw::device::Access;
+use bandsaw::ops::format::{FormatOptions, Formatted, NewFormat, format};
+use bandsaw::{Error, Kind, size};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::create::epoch;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::sheet::exact;
+use crate::source::{self, Opening};
+
+/// Make a new, empty volume in an image
+///
+/// The volume takes a partition, whose type in a GPT follows, or all of a disk without a map. Only zeros are overwritten
+/// unasked; with --erase, what is there goes for good, and its space returns to the host.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw format blank.img --fs hfs+j --volname Docs
+  bandsaw format disk.img:#2 --fs apfs --volname Data      the second partition
+  bandsaw format Docs.sparsebundle --erase                 all files go
+  bandsaw format card.img:#1 --fs hfsx --block-size 16k")]
+pub(crate) struct Format {
+    /// The image; with :#NUMBER behind it one of its partitions, with :NAME that of a volume
+    #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
+    volume: OsString,
+    /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive), hfsx+j, or hdiutil's other
+    /// names for these
+    #[arg(long, value_name = "FS", default_value = "hfs+")]
+    fs: NewFormat,
+    /// Name of the volume
+    #[arg(long, value_name = "NAME", default_value = "untitled")]
+    volname: String,
+    /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter chooses
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    block_size: Option<u64>,
+    /// Erase what is there, whatever it is
+    #[arg(long)]
+    erase: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    place: String,
+    format: String,
+    name: String,
+    len: u64,
+    block_size: u32,
+    free: u64,
+}
+
+impl Format {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let address = source::whole(&self.volume)?;
+        let image = self.opening.open(&address.image, Access::ReadWrite)?;
+        image.warnings().iter().for_each(|warning| output.warn(warning));
+        let options = FormatOptions {
+            place: address.volume.as_ref(),
+            format: self.fs,
+            name: self.volname.clone(),
+            block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            erase: self.erase,
+            epoch: epoch()?,
+        };
+        let bar = Bar::new(output);
+        let Formatted { place, volume } = format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
+        drop(bar);
+        let facts = Facts {
+            schema: 1,
+            place,
+            format: self.fs.to_string(),
+            name: self.volname.clone(),
+            len: volume.len,
+            block_size: volume.block_size,
+            free: volume.free,
+        };
+        output.done(&facts, |out| facts.write(output, out))
+    }
+}
+
+/// What to do about a place that is not formatted.
+fn advise(error: Error, image: &str) -> Failure {
+    match error.kind() {
+        Kind::Conflict => Failure::from(error).hint("--erase makes the new volume all the same; what is there is lost then"),
+        Kind::NotFound => Failure::from(error).hint(format!("`bandsaw info {image}` shows what is in it")),
+        Kind::Corrupt => Failure::from(error).hint(format!("`bandsaw repair {image}` mends the map")),
+        _ => source::advise(error, image),
+    }
+}
+
+impl Facts {
+    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        let Self { place, format, block_size, .. } = self;
+        let (name, free) = (output.name(&self.name), exact(self.free));
+        writeln!(out, "{place}: {format} volume {name}, blocks of {block_size} bytes, {free} free")
+    }
+}

@@ -1,0 +1,186 @@
+//! A new, empty volume in a partition of an image, or on all of its disk where that has no map.
+
+use std::sync::Arc;
+
+use super::{LAYER, NewFormat, VolumeOptions};
+use crate::address::VolumeSelector;
+use crate::device::{BlockDevice, Slice};
+use crate::fs::source::Tree;
+use crate::fs::{Built, Timestamp};
+use crate::open::{self, Image, Volume, VolumeFormat};
+use crate::ops::create::{Ids, now};
+use crate::partition::{EFI_SYSTEM, MBR_HFS, Map, Partition, Scheme, TypeId, gpt};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct FormatOptions<'a> {
+    /// Where: the partition of a number or of a volume. `None`: the only one that could hold a volume, or a disk without a map.
+    pub place: Option<&'a VolumeSelector>,
+    /// The file system.
+    pub format: NewFormat,
+    /// The volume's name.
+    pub name: String,
+    /// Bytes of an allocation block. `None`: as Apple's formatter chooses.
+    pub block_size: Option<u32>,
+    /// Whatever is there may go.
+    pub erase: bool,
+    /// `SOURCE_DATE_EPOCH`, as [`CreateOptions::epoch`](crate::ops::create::CreateOptions::epoch).
+    pub epoch: Option<Timestamp>,
+}
+
+/// What was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Formatted {
+    /// The partition, in words.
+    pub place: String,
+    /// The volume on it.
+    pub volume: Built,
+}
+
+/// Makes a new volume in an image that is open for changes and in nobody else's use, durably. The image is of no use any more
+/// afterwards: what it knows of its map and volumes is of before.
+///
+/// [`Kind::Conflict`] if anything but zeros is there and [`erase`](FormatOptions::erase) is not set. What was there goes back to
+/// whoever stores it, as far as the image can. Nothing is changed if the volume cannot be made; a failure while it is written leaves none.
+pub fn format(image: &Image, options: FormatOptions<'_>, progress: &dyn Progress) -> Result<Formatted> {
+    Target::new(image, options.place)
+        .and_then(|target| target.format(options, progress))
+        .map_err(|error| error.in_file(image.path()))
+}
+
+/// Where the volume is to be.
+struct Target<'a> {
+    disk: &'a Arc<dyn BlockDevice>,
+    /// With its map; `None`: all of the disk.
+    partition: Option<(&'a Map, &'a Partition)>,
+    device: Arc<dyn BlockDevice>,
+    /// What is known to be there.
+    volume: Option<&'a Volume>,
+}
+
+impl<'a> Target<'a> {
+    fn new(image: &'a Image, place: Option<&VolumeSelector>) -> Result<Self> {
+        let disk = image.disk();
+        disk.info().check_writable(LAYER)?;
+        let number = wanted(image, place)?;
+        let Some(map) = image.partitions() else {
+            return match number {
+                None | Some(1) => Ok(Self { disk, partition: None, device: disk.clone(), volume: image.volumes().first() }),
+                Some(number) => Err(Error::not_found(LAYER, format!("partition {number}; the disk has no map"))),
+            };
+        };
+        if let Some(problem) = map.problems.first() {
+            let message = format!("the map of the disk is not in order and must be repaired first: {problem}");
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+        let partition = match number {
+            Some(number) => candidates(map).find(|partition| partition.number == number),
+            None => Some(only(map)?),
+        };
+        let partition = partition.ok_or_else(|| Error::not_found(LAYER, format!("partition {}", number.unwrap_or(1))))?;
+        let device = Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
+        let volume = image.volumes().iter().find(|volume| volume.partition == Some(partition.number));
+        Ok(Self { disk, partition: Some((map, partition)), device, volume })
+    }
+
+    fn format(&self, options: FormatOptions<'_>, progress: &dyn Progress) -> Result<Formatted> {
+        let FormatOptions { format, name, block_size, erase, epoch, place: _ } = options;
+        let retyped = self.retyped(format)?;
+        let created = epoch.unwrap_or_else(now);
+        let tree = Tree::empty(created);
+        let id = Ids::new(epoch, &name, &tree).volume;
+        let plan = format.plan(tree, VolumeOptions { name, block_size, created, latest: epoch, id })?;
+        if !erase {
+            self.check_blank()?;
+        }
+        let volume = plan.build(&*self.device, progress)?;
+        // Only now: a volume that cannot be made leaves the map alone, and doing it again completes what a crash kept from here.
+        if let Some(change) = retyped {
+            change.apply()?;
+        }
+        Ok(Formatted { place: self.place(), volume })
+    }
+
+    /// How the map comes to call the partition what it will be, if it does not yet. Refuses what it could not say.
+    fn retyped(&self, format: NewFormat) -> Result<Option<gpt::PlannedChange<'_>>> {
+        let Some((map, partition)) = self.partition else { return Ok(None) };
+        let fits = match &partition.type_id {
+            TypeId::Guid(guid) => *guid == format.partition_type(),
+            TypeId::Name(name) if format.is_hfs() => matches!(name.as_str(), "Apple_HFS" | "Apple_HFSX"),
+            TypeId::Name(name) => name == "Apple_APFS",
+            TypeId::Byte(byte) => format.is_hfs() && *byte == MBR_HFS,
+        };
+        if fits {
+            return Ok(None);
+        }
+        if map.scheme != Scheme::Gpt {
+            let message =
+                format!("{} is not for {format}, and the types of an {} are not changed", in_words(partition), map.scheme);
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let disk_len = gpt::told_len(&**self.disk)?.unwrap_or(self.disk.info().len);
+        let change = gpt::Change { number: partition.number, range: None, type_guid: Some(format.partition_type()) };
+        gpt::plan_change(&**self.disk, disk_len, &[change]).map(Some)
+    }
+
+    fn check_blank(&self) -> Result<()> {
+        let there = match self.volume {
+            Some(volume) => in_words_of(volume),
+            None if open::is_blank(&*self.device)? => return Ok(()),
+            None => "data".to_owned(),
+        };
+        let message = format!("{} holds {there}, and erasing it was not asked for", self.place());
+        Err(Error::new(Kind::Conflict, LAYER, message))
+    }
+
+    fn place(&self) -> String {
+        self.partition.map_or_else(|| "the whole disk".to_owned(), |(_, partition)| format!("partition {}", partition.number))
+    }
+}
+
+/// The number of the partition that is meant.
+fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> {
+    const CONTAINER: &str = "is one volume of an APFS container; `#N` names the container, and all of its volumes go with it";
+    match place {
+        None => Ok(None),
+        Some(VolumeSelector::Number { partition, volume: None }) => Ok(Some(*partition)),
+        Some(selector) => match image.volume(Some(selector))? {
+            volume if volume.format == VolumeFormat::Apfs => {
+                Err(Error::new(Kind::Invalid, LAYER, CONTAINER).named(selector.to_string()))
+            }
+            volume => Ok(Some(volume.partition.unwrap_or(1))),
+        },
+    }
+}
+
+/// The only partition that is there for a volume.
+fn only(map: &Map) -> Result<&Partition> {
+    let mut found = candidates(map).filter(|partition| partition.type_id != TypeId::Guid(EFI_SYSTEM));
+    match (found.next(), found.next()) {
+        (Some(partition), None) => Ok(partition),
+        (None, _) => Err(Error::not_found(LAYER, "a partition for a volume")),
+        _ => {
+            let there = candidates(map).map(in_words).collect::<Vec<_>>().join(", ");
+            let message = format!("there are several partitions, and `#N` behind the image says which: {there}");
+            Err(Error::new(Kind::Invalid, LAYER, message))
+        }
+    }
+}
+
+fn candidates(map: &Map) -> impl Iterator<Item = &Partition> {
+    map.partitions.iter().filter(|partition| partition.type_id.may_hold_volume())
+}
+
+fn in_words(partition: &Partition) -> String {
+    format!("partition {} ({})", partition.number, partition.kind)
+}
+
+/// A volume that would go.
+fn in_words_of(volume: &Volume) -> String {
+    match volume.open() {
+        Ok(opened) => format!("the {} volume \"{}\"", volume.format, opened.volume().name),
+        Err(_) => format!("a volume of {}", volume.format),
+    }
+}
