@@ -164,20 +164,20 @@ impl Bitmap {
         let end = u32::try_from(extent.end()).ok().filter(|&end| end <= self.total);
         let end = end.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, format!("block {} is not on the volume", extent.start)))?;
         let mut at = extent.start.0;
-        let mut piece = vec![0; PIECES.end];
+        let mut piece = vec![0; (extent.count as usize / 8 + 2).min(PIECES.end)];
         while at < end {
             let first = at / 8;
-            let length = (end.div_ceil(8) - first).min(PIECES.end as u32);
+            let length = (end.div_ceil(8) - first).min(piece.len() as u32);
             let piece = &mut piece[..length as usize];
             self.file.read_at(first.into(), piece)?;
             for (byte, bits) in (first..).zip(piece.iter_mut()) {
-                let mask = bit_mask(at.max(8 * byte) - 8 * byte, end.min(8 * byte + 8) - 8 * byte);
+                let block = 8 * byte;
+                let mask = bit_mask(at.max(block) - block, (end - block).min(8));
                 let expected = if used { 0 } else { mask };
                 if strict && *bits & mask != expected {
                     let message = format!(
-                        "a block from {} to {} is {} in the bitmap already; the volume needs repair",
-                        8 * byte,
-                        8 * byte + 7,
+                        "a block from {block} to {} is {} in the bitmap already; the volume needs repair",
+                        block | 7,
                         if used { "used" } else { "free" }
                     );
                     return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));
@@ -185,7 +185,7 @@ impl Bitmap {
                 *bits = if used { *bits | mask } else { *bits & !mask };
             }
             self.file.overwrite(first.into(), piece)?;
-            at = 8 * (first + length);
+            at = first_block(first + length);
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Bitmap {
             let length = (range.end.div_ceil(8) - first).min(size as u32);
             piece.resize(length as usize, 0);
             self.file.read_at(first.into(), &mut piece)?;
-            let end = range.end.min(8 * (first + length));
+            let end = range.end.min(first_block(first + length));
             while at < end {
                 let (used, until) = run_in(&piece, 8 * first, at, end);
                 match (used, open) {
@@ -278,6 +278,11 @@ fn keep_largest(largest: &mut Vec<Extent>, run: Extent) {
     }
 }
 
+/// The first block of a byte of the bitmap; behind the last byte that of a volume may have, the number after the last block.
+fn first_block(byte: u32) -> u32 {
+    byte.saturating_mul(8)
+}
+
 /// The bits `from..to` of a byte, counted from the top.
 fn bit_mask(from: u32, to: u32) -> u8 {
     let ones = |count: u32| !(0xFF_u16 >> count) as u8;
@@ -292,11 +297,11 @@ pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32)
     let mut next = at;
     while next < end {
         if next.is_multiple_of(8) && byte(next) == whole {
-            next += 8;
+            next = next.saturating_add(8);
             continue;
         }
         let same = ((byte(next) ^ flip) << (next % 8)).leading_ones().min(8 - next % 8);
-        next += same;
+        next = next.saturating_add(same);
         if !next.is_multiple_of(8) || same == 0 {
             break;
         }
@@ -305,96 +310,4 @@ pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::device::{BlockDeviceExt, Memory};
-    use crate::fs::hfsplus::extents::{Owner, Space};
-    use crate::fs::hfsplus::layout::ForkRaw;
-    use crate::testing::Random;
-
-    fn bitmap(bytes: Vec<u8>, total: u32) -> (Arc<Memory>, Bitmap) {
-        let blocks = (bytes.len() / 512) as u32;
-        let mut fork = ForkRaw { logical_size: (bytes.len() as u64).into(), total_blocks: blocks.into(), ..Default::default() };
-        fork.extents[0] = Extent { start: AllocBlock(0), count: blocks }.into();
-        let device = Arc::new(Memory::from(bytes));
-        let space = Space { device: device.clone(), block_size: 512, total_blocks: blocks };
-        let file = space.fork(&fork, &Owner::Special("bitmap"), &mut |_| Ok(None)).unwrap();
-        (device, Bitmap::new(file, total).unwrap())
-    }
-
-    fn extent(start: u32, count: u32) -> Extent {
-        Extent { start: AllocBlock(start), count }
-    }
-
-    #[test]
-    fn bits_are_those_of_a_model() {
-        for seed in 0..20 {
-            let mut random = Random::new(seed);
-            let total = random.within(1..4096) as u32;
-            let (device, mut bitmap) = bitmap(vec![0; 512], total);
-            let mut model = vec![false; total as usize];
-            let mut taken = Vec::new();
-            for _ in 0..200 {
-                if random.one_in(3) && !taken.is_empty() {
-                    let extent: Extent = taken.swap_remove(random.within(0..taken.len() as u64) as usize);
-                    bitmap.free(extent).unwrap();
-                    bitmap.keep();
-                    model[extent.start.0 as usize..extent.end() as usize].fill(false);
-                    if random.one_in(2) {
-                        bitmap.release();
-                    }
-                } else {
-                    let (wanted, near) = (random.within(1..100) as u32, random.within(0..4096) as u32);
-                    let held = bitmap.held.clone();
-                    for extent in bitmap.allocate(wanted, 1, near).unwrap() {
-                        let range = extent.start.0..extent.end() as u32;
-                        assert!(held.iter().all(|(&start, &end)| end <= range.start || start >= range.end), "{extent:?}");
-                        assert!(model[range.start as usize..range.end as usize].iter().all(|used| !used));
-                        model[range.start as usize..range.end as usize].fill(true);
-                        taken.push(extent);
-                    }
-                }
-                let bytes = device.read_vec(0, 512).unwrap();
-                let bit = |block: usize| bytes[block / 8] & (0x80 >> (block % 8)) != 0;
-                assert!((0..4096).all(|block| bit(block) == model.get(block).copied().unwrap_or(false)), "seed {seed}");
-            }
-        }
-    }
-
-    #[test]
-    fn one_piece_is_preferred_and_many_are_better_than_none() {
-        let (_, mut bitmap) = bitmap(vec![0; 512], 100);
-        for start in [0, 10, 40, 60, 90] {
-            bitmap.change(extent(start, 1), true, true).unwrap();
-        }
-        assert_eq!(bitmap.allocate(20, 1, 5).unwrap(), [extent(11, 20)]);
-        assert_eq!(bitmap.allocate(30, 1, 5).unwrap(), [extent(41, 1), extent(61, 29)], "no run is of 30");
-    }
-
-    #[test]
-    fn blocks_just_freed_are_left_alone_until_the_commit() {
-        let (_, mut bitmap) = bitmap(vec![0; 512], 64);
-        assert_eq!(bitmap.allocate(64, 1, 0).unwrap(), [extent(0, 64)]);
-        bitmap.free(extent(8, 16)).unwrap();
-        assert!(bitmap.allocate(1, 1, 0).unwrap().is_empty());
-        bitmap.keep();
-        assert!(bitmap.allocate(1, 1, 0).unwrap().is_empty() && bitmap.holds_any());
-        bitmap.release();
-        assert_eq!(bitmap.allocate(17, 4, 0).unwrap(), [extent(8, 16)]);
-        let error = bitmap.free(extent(63, 2)).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
-        bitmap.free(extent(5, 1)).unwrap();
-        assert!(bitmap.free(extent(4, 2)).unwrap_err().to_string().contains("free in the bitmap already"));
-    }
-
-    #[test]
-    fn the_last_run_is_found_across_windows() {
-        let (_, bitmap) = bitmap(vec![0; 1 << 20], 8 << 20);
-        bitmap.change(extent(2_000_000, 6_000_000), true, true).unwrap();
-        assert_eq!(bitmap.find_last(1000).unwrap(), Some(extent((8 << 20) - 1000, 1000)));
-        assert_eq!(bitmap.find_last(400_000).unwrap(), Some(extent(1_600_000, 400_000)));
-        assert_eq!(bitmap.find_last(2_000_001).unwrap(), None);
-    }
-}
+mod tests;
