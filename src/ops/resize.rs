@@ -12,7 +12,7 @@ use crate::container::Format;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Overlay, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, Volume};
-use crate::partition::{Scheme, gpt};
+use crate::partition::{Map, Scheme, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -67,7 +67,7 @@ pub struct Resized {
 
 /// How large the image can be, in bytes of its disk.
 pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
-    let found = Plan::new(image, which).and_then(|plan| plan.limits());
+    let found = volume_of(image, which).and_then(|volume| Plan::new(Parted::of(image), volume)?.limits());
     found.map_err(|error| error.in_file(image.path()))
 }
 
@@ -78,10 +78,78 @@ pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimit
 /// [limits]; nothing is changed then.
 pub fn resize(image: &Image, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
     let done = check_kind(image).and_then(|()| match options.parts {
-        Parts::Image => resize_disk(image, options),
-        Parts::All | Parts::Partition => Plan::new(image, options.volume)?.run(options, progress),
+        Parts::Image => Parted::of(image).resize_disk(options),
+        Parts::All | Parts::Partition => Plan::new(Parted::of(image), volume_of(image, options.volume)?)?.run(options, progress),
     });
     done.map_err(|error| error.in_file(image.path()))
+}
+
+/// A disk and what is on it.
+#[derive(Debug, Clone, Copy)]
+struct Parted<'a> {
+    disk: &'a Arc<dyn BlockDevice>,
+    map: Option<&'a Map>,
+    volumes: &'a [Volume],
+}
+
+impl<'a> Parted<'a> {
+    fn of(image: &'a Image) -> Self {
+        Self { disk: image.disk(), map: image.partitions(), volumes: image.volumes() }
+    }
+
+    /// The disk alone.
+    fn resize_disk(self, options: &ResizeOptions<'_>) -> Result<Resized> {
+        let Self { disk, map, volumes } = self;
+        let from = disk.info().len;
+        let is_gpt = map.is_some_and(|map| map.scheme == Scheme::Gpt);
+        let used = match map {
+            Some(map) => map.partitions.iter().map(|partition| partition.range.end).max().unwrap_or(0),
+            None if !volumes.is_empty() => volumes.iter().map(|volume| volume.range.end).max().unwrap_or(from),
+            // Nobody knows what it is; but it ends where the storage ends.
+            None => stored_end(&**disk)?,
+        };
+        let min = if is_gpt { gpt::disk_len_for(&**disk, used)? } else { used };
+        let to = match options.size {
+            Size::Min => min,
+            Size::Bytes(to) => whole_sectors(disk, to)?,
+        };
+        if to < min {
+            let message = format!("{to} bytes are too few: what is on the disk ends at {min}; resize the volume too, or first");
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        let mut steps = Vec::new();
+        if to > from {
+            steps.push(format!("the disk grows from {from} to {to} bytes"));
+        }
+        if is_gpt && to != from {
+            steps.push("the backup of the map moves to the end".to_owned());
+        }
+        if to < from {
+            steps.push(format!("the disk is cut from {from} to {to} bytes"));
+        }
+        if !options.dry_run {
+            if to > from {
+                grow_disk(disk, to)?;
+            }
+            if is_gpt {
+                mend(&**disk, to.max(from))?;
+                gpt::change(&**disk, to, &[])?;
+            }
+            if to < from {
+                disk.set_len(to, Leave::Zeros)?;
+                disk.flush()?;
+            }
+        }
+        Ok(Resized { from, to, steps })
+    }
+}
+
+/// The selected volume, or the one that is meant without a word.
+fn volume_of<'a>(image: &'a Image, which: Option<&VolumeSelector>) -> Result<&'a Volume> {
+    match which {
+        Some(_) => image.volume(which),
+        None => the_volume(image.volumes()),
+    }
 }
 
 /// Refuses images whose length is fixed.
@@ -96,52 +164,6 @@ fn check_kind(image: &Image) -> Result<()> {
         return Err(Error::unsupported(LAYER, message));
     }
     Ok(())
-}
-
-/// The disk alone.
-fn resize_disk(image: &Image, options: &ResizeOptions<'_>) -> Result<Resized> {
-    let disk = image.disk();
-    let from = disk.info().len;
-    let is_gpt = image.partitions().is_some_and(|map| map.scheme == Scheme::Gpt);
-    let used = match image.partitions() {
-        Some(map) => map.partitions.iter().map(|partition| partition.range.end).max().unwrap_or(0),
-        None if !image.volumes().is_empty() => image.volumes().iter().map(|volume| volume.range.end).max().unwrap_or(from),
-        // Nobody knows what it is; but it ends where the storage ends.
-        None => stored_end(&**disk)?,
-    };
-    let min = if is_gpt { gpt::disk_len_for(&**disk, used)? } else { used };
-    let to = match options.size {
-        Size::Min => min,
-        Size::Bytes(to) => whole_sectors(disk, to)?,
-    };
-    if to < min {
-        let message = format!("{to} bytes are too few: what is on the disk ends at {min}; resize the volume too, or first");
-        return Err(Error::new(Kind::Limit, LAYER, message));
-    }
-    let mut steps = Vec::new();
-    if to > from {
-        steps.push(format!("the disk grows from {from} to {to} bytes"));
-    }
-    if is_gpt && to != from {
-        steps.push("the backup of the map moves to the end".to_owned());
-    }
-    if to < from {
-        steps.push(format!("the disk is cut from {from} to {to} bytes"));
-    }
-    if !options.dry_run {
-        if to > from {
-            grow_disk(disk, to)?;
-        }
-        if is_gpt {
-            mend(&**disk, to.max(from))?;
-            gpt::change(&**disk, to, &[])?;
-        }
-        if to < from {
-            disk.set_len(to, Leave::Zeros)?;
-            disk.flush()?;
-        }
-    }
-    Ok(Resized { from, to, steps })
 }
 
 /// Where the last bytes are that have storage, rounded up to a sector; a disk has at least one.
@@ -187,21 +209,17 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(image: &'a Image, which: Option<&VolumeSelector>) -> Result<Self> {
-        let volume = match which {
-            Some(_) => image.volume(which)?,
-            None => the_volume(image)?,
-        };
-        let disk = image.disk();
+    fn new(parted: Parted<'a>, volume: &'a Volume) -> Result<Self> {
+        let Parted { disk, map, .. } = parted;
         let in_gpt = volume.partition.is_some();
-        if let Some(map) = image.partitions().filter(|map| in_gpt && map.scheme != Scheme::Gpt) {
+        if let Some(map) = map.filter(|map| in_gpt && map.scheme != Scheme::Gpt) {
             let message = format!(
                 "volumes on a disk with an {} are not resized yet; make a new image of the size that is wanted and copy the files",
                 map.scheme
             );
             return Err(Error::unsupported(LAYER, message));
         }
-        let behind = image.partitions().into_iter().flat_map(|map| &map.partitions).map(|partition| partition.range.start);
+        let behind = map.into_iter().flat_map(|map| &map.partitions).map(|partition| partition.range.start);
         let behind = behind.filter(|&start| in_gpt && start > volume.range.start).min();
         let room = volume.range.start..behind.unwrap_or(u64::MAX);
         Ok(Self { disk, volume, room, in_gpt })
@@ -342,15 +360,18 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The one volume of the image, or the last of those that are read.
-fn the_volume(image: &Image) -> Result<&Volume> {
-    let known = image.volumes().iter().filter(|volume| volume.format.is_supported());
+/// The one volume of an image, or the last of those that are read.
+fn the_volume(volumes: &[Volume]) -> Result<&Volume> {
+    let known = volumes.iter().filter(|volume| volume.format.is_supported());
     match known.max_by_key(|volume| volume.range.start) {
         Some(volume) => Ok(volume),
         // For the sentence that says what there is.
-        None => match image.volumes().iter().max_by_key(|volume| volume.range.start) {
+        None => match volumes.iter().max_by_key(|volume| volume.range.start) {
             Some(volume) => Err(Error::unsupported(LAYER, format!("{} is not resized yet", volume.format)).named(volume.place())),
             None => Err(Error::not_found(LAYER, "a volume").named("the image; `--image-only` resizes a disk without one")),
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Power cuts while disk, map and volume are resized together: all files are there, and doing it again completes it.
+
+use super::*;
+use crate::device::{BlockDeviceExt, Leave};
+use crate::fs::hfsplus::build::{Options, Plan as NewVolume};
+use crate::fs::hfsplus::{HfsPlusMut, WriteOptions, check};
+use crate::fs::source::Tree;
+use crate::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, Timestamp};
+use crate::open::find_volumes;
+use crate::partition::{APPLE_HFS, probe};
+use crate::progress::Silent;
+use crate::store::{Open, Store};
+use crate::testing::PowerCut;
+
+const MIB: u64 = 1 << 20;
+
+fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
+    store.open("disk", Open::Create).unwrap().unwrap()
+}
+
+fn contents(number: u8) -> Vec<u8> {
+    (0..20_000_usize).map(|at| (at as u8) ^ number).collect()
+}
+
+/// A disk with a GPT or without, and a volume of which every second file was removed.
+fn lived_in(len: u64, mapped: bool, journaled: bool) -> PowerCut {
+    let store = PowerCut::default();
+    let disk = disk(&store);
+    disk.set_len(len, Leave::Zeros).unwrap();
+    let range = if mapped { gpt::create_single(&*disk, 512, APPLE_HFS, gpt::Guids::derived("cut")).unwrap() } else { 0..len };
+    let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).unwrap());
+    let created = Timestamp::from_seconds(1_700_000_000);
+    let name = "Cut".into();
+    let options = Options { name, case_sensitive: false, journaled, block_size: Some(512), created, latest: None, identifier: 1 };
+    NewVolume::new(Tree::empty(created), options).unwrap().build(&*volume, &Silent).unwrap();
+    let fs = HfsPlusMut::open(volume, WriteOptions::default()).unwrap();
+    for number in 0..40_u8 {
+        let id = fs.create(fs.root(), &format!("file {number}"), &NewNode::new(NewKind::File)).unwrap();
+        fs.write_all(id, &contents(number)).unwrap();
+    }
+    for number in (0..40).step_by(2) {
+        fs.remove(fs.root(), &format!("file {number}")).unwrap();
+    }
+    fs.unmount().unwrap();
+    store.sync().unwrap();
+    store
+}
+
+/// Resizes everything on the disk, as [`resize`] does on an image; the disk has `len` bytes afterwards.
+fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
+    let disk = disk(store);
+    let map = probe(&*disk)?;
+    let volumes = find_volumes(&disk, map.as_ref())?;
+    let parted = Parted { disk: &disk, map: map.as_ref(), volumes: &volumes };
+    let options = ResizeOptions { size: Size::Bytes(len), parts: Parts::All, volume: None, dry_run: false };
+    let resized = Plan::new(parted, the_volume(&volumes)?)?.run(&options, &Silent)?;
+    assert_eq!((resized.to, disk.info().len), (len, len));
+    Ok(())
+}
+
+/// All that was kept is there, for readers that change nothing.
+fn check_kept(store: &PowerCut) -> Result<()> {
+    let disk = disk(store);
+    let map = probe(&*disk)?;
+    let volumes = find_volumes(&disk, map.as_ref())?;
+    let fs = the_volume(&volumes)?.open()?;
+    for number in (1..40).step_by(2) {
+        let file = fs.open(fs.resolve(&format!("/file {number}"))?.id, Fork::Data)?;
+        assert!(file.read_vec(0, file.info().len as usize)? == contents(number), "file {number}");
+    }
+    Ok(())
+}
+
+fn sound(store: &PowerCut) {
+    let disk = disk(store);
+    let map = probe(&*disk).unwrap();
+    assert!(map.iter().all(|map| map.problems.is_empty()), "{map:?}");
+    for volume in find_volumes(&disk, map.as_ref()).unwrap() {
+        let found = check(volume.device().clone(), &Silent).unwrap();
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+fn cut_short(mapped: bool, journaled: bool, from: u64, to: u64) {
+    let store = lived_in(from, mapped, journaled);
+    let start = store.position();
+    resize_to(&store, to).unwrap();
+    sound(&store);
+    check_kept(&store).unwrap();
+    for crash in store.crashes_from(start, 5, 1) {
+        let what = |error| panic!("{from} to {to}, {crash:?}: {error}");
+        check_kept(&crash.store).unwrap_or_else(what);
+        resize_to(&crash.store, to).unwrap_or_else(what);
+        sound(&crash.store);
+        check_kept(&crash.store).unwrap_or_else(what);
+    }
+}
+
+#[test]
+fn power_cuts_while_everything_grows() {
+    cut_short(true, false, 2 * MIB, 4 * MIB + 512);
+    cut_short(true, true, 2 * MIB, 4 * MIB);
+    cut_short(false, false, 2 * MIB, 5 * MIB);
+}
+
+#[test]
+fn power_cuts_while_everything_shrinks() {
+    cut_short(true, false, 4 * MIB, 2 * MIB);
+    cut_short(true, true, 4 * MIB, 2 * MIB + 1024);
+    cut_short(false, true, 4 * MIB, 2 * MIB);
+}
