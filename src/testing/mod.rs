@@ -1,6 +1,7 @@
 //! The conformance suite and the adversaries that every layer is put through.
 //!
 //! * [`conformance`]: what every device and every store must do, as one call.
+//! * [`damage`]: volumes in which one structure is damaged.
 //! * [`fuzz`]: a function for each parser, and inputs to begin with.
 //! * [`mutate`]: copies of good bytes with a few things wrong.
 //! * [`torture`]: lives of volumes, with power cuts.
@@ -13,6 +14,7 @@
 //! These are for tests: where a promise is broken they panic, and say which one.
 
 pub mod conformance;
+pub mod damage;
 pub mod faults;
 pub mod fuzz;
 pub mod model;

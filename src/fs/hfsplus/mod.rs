@@ -48,6 +48,8 @@ use crate::{Error, Kind, Result};
 #[cfg(feature = "testing")]
 pub(crate) use self::btree::read_node;
 pub use self::check::check;
+#[cfg(feature = "testing")]
+pub(crate) use self::check::damage::damaged;
 pub use self::free::HfsPlusFree;
 pub use self::header::{Found as Probed, probe};
 pub use self::repair::Repair;

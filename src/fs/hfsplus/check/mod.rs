@@ -13,8 +13,12 @@ mod report;
 mod tree;
 mod volume;
 
+#[cfg(feature = "testing")]
+pub(super) mod damage;
+#[cfg(feature = "testing")]
+pub(super) mod patient;
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::device::{BlockDeviceExt, Memory};
-use crate::fs::hfsplus::check::tests::{ATTRIBUTES, CATALOG, Case, Patient, TREES, VOLUME};
+use crate::fs::hfsplus::check::damage::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
+use crate::fs::hfsplus::check::patient::Patient;
 use crate::fs::hfsplus::layout::FILE_LINK_TYPE;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};

@@ -1,0 +1,174 @@
+//! A sound volume with a bit of everything, and the way to each structure that can be damaged. For tests.
+
+use zerocopy::FromBytes;
+
+use crate::device::{BlockDeviceExt, Memory};
+use crate::fs::Timestamp;
+use crate::fs::hfsplus::build::{Options, Plan};
+use crate::fs::hfsplus::layout::*;
+use crate::fs::hfsplus::unicode::decode_name;
+use crate::fs::source::{SourceKind, SourceNode, Stream, Tree as SourceTree};
+use crate::progress::Silent;
+
+/// A volume with everything in it that can be damaged.
+pub(in crate::fs::hfsplus) struct Patient {
+    pub(in crate::fs::hfsplus) bytes: Vec<u8>,
+}
+
+const NODE_DESCRIPTOR: usize = size_of::<NodeDescriptorRaw>();
+
+fn source() -> SourceTree {
+    let mut tree = SourceTree::empty(Timestamp::from_seconds(1_600_000_000));
+    let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {
+        let node = tree.nodes.len() as u32;
+        let root = tree.nodes[0].clone();
+        tree.nodes.push(SourceNode { parent, name: name.into(), kind, mode, ..root });
+        node
+    };
+    let file = |len: usize| SourceKind::File(Stream::Bytes(vec![0x41; len].into()));
+    let folder = add(0, "folder", SourceKind::Folder, 0o755);
+    let inner = add(folder, "inner", SourceKind::Folder, 0o755);
+    for number in 0..120 {
+        add(if number % 2 == 0 { folder } else { inner }, &format!("file {number}"), file(5000), 0o644);
+    }
+    let linked = add(0, "first name", file(9000), 0o600);
+    add(folder, "second name", SourceKind::HardLink(linked), 0o600);
+    add(inner, "third name", SourceKind::HardLink(linked), 0o600);
+    add(0, "symlink", SourceKind::Symlink("folder/inner".into()), 0o755);
+    let with_attributes = add(0, "with attributes", file(100), 0o644);
+    let xattrs = &mut tree.nodes[with_attributes as usize].xattrs;
+    xattrs.push(("small".into(), Stream::Bytes(vec![1; 20].into())));
+    xattrs.push(("large".into(), Stream::Bytes(vec![2; 20_000].into())));
+    xattrs.push(("com.apple.system.Security".into(), Stream::Bytes(vec![3; 44].into())));
+    tree
+}
+
+impl Patient {
+    pub(in crate::fs::hfsplus) fn new(case_sensitive: bool) -> Self {
+        let options = Options {
+            name: "Patient".into(),
+            case_sensitive,
+            journaled: false,
+            block_size: None,
+            created: Timestamp::from_seconds(1_700_000_000),
+            latest: None,
+            identifier: 1,
+        };
+        let device = Memory::zeros(8 << 20);
+        Plan::new(source(), options).unwrap().build(&device, &Silent).unwrap();
+        Self { bytes: device.read_vec(0, 8 << 20).unwrap() }
+    }
+
+    pub(super) fn header(&mut self) -> &mut VolumeHeaderRaw {
+        let at = HEADER_OFFSET as usize;
+        VolumeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + 512]).unwrap()
+    }
+
+    pub(super) fn alternate(&mut self) -> &mut VolumeHeaderRaw {
+        let at = self.bytes.len() - HEADER_OFFSET as usize;
+        VolumeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + 512]).unwrap()
+    }
+
+    pub(super) fn fork(&mut self, tree: Cnid) -> ForkRaw {
+        let header = self.header();
+        match tree {
+            Cnid::CATALOG => header.catalog_file,
+            Cnid::ATTRIBUTES => header.attributes_file,
+            Cnid::EXTENTS => header.extents_file,
+            _ => header.allocation_file,
+        }
+    }
+
+    /// Where a file of the volume begins; ours lie in one piece.
+    pub(super) fn start(&mut self, tree: Cnid) -> usize {
+        let block_size = self.header().block_size.get();
+        AllocBlock(self.fork(tree).extents[0].start_block.get()).offset(block_size) as usize
+    }
+
+    pub(super) fn tree(&mut self, tree: Cnid) -> &mut TreeHeaderRaw {
+        let at = self.start(tree) + NODE_DESCRIPTOR;
+        TreeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + size_of::<TreeHeaderRaw>()]).unwrap()
+    }
+
+    pub(super) fn node(&mut self, tree: Cnid, number: u32) -> &mut [u8] {
+        let size = usize::from(self.tree(tree).node_size.get());
+        let at = self.start(tree) + number as usize * size;
+        &mut self.bytes[at..at + size]
+    }
+
+    pub(super) fn descriptor(&mut self, tree: Cnid, number: u32) -> &mut NodeDescriptorRaw {
+        NodeDescriptorRaw::mut_from_bytes(&mut self.node(tree, number)[..NODE_DESCRIPTOR]).unwrap()
+    }
+
+    /// Flips the bit of a block in the bitmap.
+    pub(in crate::fs::hfsplus) fn flip(&mut self, block: u32) {
+        let at = self.start(Cnid::ALLOCATION) + block as usize / 8;
+        self.bytes[at] ^= 0x80 >> (block % 8);
+    }
+
+    /// Changes the first leaf record that `wanted` picks by its key and data; `change` gets both.
+    pub(super) fn record(&mut self, tree: Cnid, wanted: impl Fn(&[u8]) -> bool, change: impl FnOnce(&mut [u8])) {
+        let total = self.tree(tree).total_nodes.get();
+        for number in 1..total {
+            let (kind, records) = {
+                let head = self.descriptor(tree, number);
+                (head.kind, usize::from(head.record_count.get()))
+            };
+            let node = self.node(tree, number);
+            let offset = |node: &[u8], index: usize| {
+                let at = node.len() - 2 * (index + 1);
+                usize::from(u16::from_be_bytes([node[at], node[at + 1]]))
+            };
+            for index in (0..records).filter(|_| kind == node_kind::LEAF) {
+                let range = offset(node, index)..offset(node, index + 1);
+                if wanted(&node[range.clone()]) {
+                    return change(&mut node[range]);
+                }
+            }
+        }
+        panic!("no such record");
+    }
+
+    /// Changes the catalog record of the object with this name.
+    pub(super) fn named(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
+        let wanted = |record: &[u8]| {
+            let (key, data) = CatalogKey::split(record).unwrap();
+            decode_name(key.name) == name && !matches!(CatalogRecord::parse(data), Some(CatalogRecord::Thread(_)))
+        };
+        self.record(Cnid::CATALOG, wanted, |record| {
+            let at = record.len() - CatalogKey::split(record).unwrap().1.len();
+            change(&mut record[at..]);
+        });
+    }
+
+    pub(in crate::fs::hfsplus) fn file(&mut self, name: &str, change: impl FnOnce(&mut FileRaw)) {
+        self.named(name, |data| change(FileRaw::mut_from_prefix(data).unwrap().0));
+    }
+
+    pub(super) fn folder(&mut self, name: &str, change: impl FnOnce(&mut FolderRaw)) {
+        self.named(name, |data| change(FolderRaw::mut_from_prefix(data).unwrap().0));
+    }
+
+    /// Changes the thread of the object with this name.
+    pub(super) fn thread(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
+        let wanted = |record: &[u8]| match CatalogRecord::parse(CatalogKey::split(record).unwrap().1) {
+            Some(CatalogRecord::Thread(thread)) => decode_name(thread.name) == name,
+            _ => false,
+        };
+        self.record(Cnid::CATALOG, wanted, |record| {
+            let at = record.len() - CatalogKey::split(record).unwrap().1.len();
+            change(&mut record[at..]);
+        });
+    }
+
+    /// Changes the data of an attribute's record.
+    pub(super) fn attribute(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
+        let wanted = |record: &[u8]| decode_name(AttributeKey::split(record).unwrap().0.name) == name;
+        self.record(Cnid::ATTRIBUTES, wanted, change);
+    }
+
+    /// The last leaf of the catalog, and the root above it.
+    pub(super) fn last_leaf(&mut self) -> u32 {
+        self.tree(Cnid::CATALOG).last_leaf_node.get()
+    }
+}

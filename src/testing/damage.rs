@@ -1,0 +1,7 @@
+//! Volumes in which one structure is damaged.
+
+/// An HFS+ volume for each kind of damage that is known: words of the finding about it, and all bytes of the volume. Each
+/// holds 120 files of 5000 bytes `A` with names `file 0` to `file 119` in two folders, and some that are less plain.
+pub fn hfsplus() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    crate::fs::hfsplus::damaged()
+}
