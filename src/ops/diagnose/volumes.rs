@@ -89,19 +89,19 @@ fn cut_off(map: &Map) -> Option<&str> {
 /// A disk on which no file system is known.
 fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
     let Some(map) = map else {
-        let mut blank = Cause::new("blank", "disk", "has a disk without partition map and without a file system that is known");
-        if layers.iter().any(|layer| matches!(layer, Layer::Bundle(_)))
-            && !layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)))
-        {
-            blank = blank.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
-        }
-        return blank
+        let blank = Cause::new("blank", "disk", "has a disk without partition map and without a file system that is known");
+        let blank = blank
             .advise("a new image is like this until somebody formats it")
             .advise("a download that has only made room so far is, too: compare with the original")
             .advise(match has_layer_above_file(layers) {
                 true => "it may hold the swap or raw data of another program".to_owned(),
                 false => format!("`bandsaw info {}` shows its size", path.display()),
             });
+        let is = |wanted: fn(&Layer) -> bool| layers.iter().any(wanted);
+        if is(|layer| matches!(layer, Layer::Bundle(_))) && !is(|layer| matches!(layer, Layer::Crypt(_))) {
+            return blank.advise("if it was encrypted, its file `token` has been emptied or lost: bring that back from a backup");
+        }
+        return blank;
     };
     if let Some(problem) = cut_off(map) {
         return content::cut_short(format!("is only the beginning of a disk: {problem}")).in_layer("partition map");
