@@ -91,7 +91,7 @@ impl<'a> Target<'a> {
         let created = epoch.unwrap_or_else(now);
         let tree = Tree::empty(created);
         let id = Ids::new(epoch, &name, &tree).volume;
-        let plan = format.plan(tree, VolumeOptions { name, block_size, created, latest: epoch, id })?;
+        let plan = format.plan(tree, VolumeOptions { name, block_size, created, latest: epoch, id, more_volumes: Vec::new() })?;
         if !erase {
             self.check_blank()?;
         }
