@@ -9,7 +9,8 @@ use std::path::Path;
 
 use super::space::{FreeSpace, Storage};
 use super::usage;
-use crate::device::BlockDevice;
+use crate::container::sparsebundle::Bundle;
+use crate::device::{Access, BlockDevice};
 use crate::open::{Image, OpenOptions, VolumeFormat, examine};
 use crate::problem::Severity;
 use crate::progress::Progress;
@@ -49,6 +50,14 @@ pub struct TrimmedVolume {
     pub refused: Option<Error>,
 }
 
+impl TrimmedVolume {
+    /// Why the volume was left as it is, where that is more than that nothing is known of its free space.
+    pub fn warning(&self) -> Option<String> {
+        let error = self.refused.as_ref().filter(|error| error.kind() != Kind::Unsupported)?;
+        Some(format!("what is free on {} was not given back: {}", self.place, error.message()))
+    }
+}
+
 /// Gives back what no volume of `image`, open for changes, uses. Durable when it returns. Volumes that cannot be trusted are
 /// left, and told; so are those whose free space is not known.
 ///
@@ -57,17 +66,35 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
     let parts = can_punch(image);
+    let volumes = give_back_trusted(image, &storage, parts, progress)?;
+    let after = usage::host(image, progress)?.allocated;
+    Ok(Trimmed { volumes, before, after, parts })
+}
+
+/// What attaching, mounting and serving do with `image` before its first change, as macOS does: the same as [`trim`], without
+/// the measuring. Nothing, and no error, where nothing can be given back: for an image open for reading only, or of a kind that
+/// has all its storage always, or while the size of its bands is being changed.
+pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
+    if image.disk().info().access == Access::ReadOnly || image.bundle().is_some_and(Bundle::is_between) {
+        return Ok(Vec::new());
+    }
+    match Storage::of(image, progress)? {
+        Some(storage) => give_back_trusted(image, &storage, can_punch(image), progress),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn give_back_trusted(image: &Image, storage: &Storage<'_>, parts: bool, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
     let free = FreeSpace::of(image);
-    let mut volumes = give_back_all(image, &storage, &free, parts, progress)?;
+    let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
     // Bands, and chunks, that a flush moved to where others had been took their holes along as what these read as: noise.
     if image.encryption().is_some() && (image.sparse_image().is_some() || image.asif().is_some()) {
-        give_back_all(image, &storage, &free, parts, progress)?;
+        give_back_all(image, storage, &free, parts, progress)?;
     }
     for (trimmed, found) in volumes.iter_mut().zip(free.volumes) {
         trimmed.refused = found.map.err();
     }
-    let after = usage::host(image, progress)?.allocated;
-    Ok(Trimmed { volumes, before, after, parts })
+    Ok(volumes)
 }
 
 /// Gives back all that is free, durably.

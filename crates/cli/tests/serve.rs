@@ -115,6 +115,24 @@ fn what_was_flushed_survives_and_leftovers_go() {
     assert_eq!(fs::read(scratch.path("x.img")).unwrap()[4096..4608], [7; 512]);
 }
 
+/// What another system left in free space goes before the first client comes, unless it is to stay.
+#[test]
+fn an_image_is_trimmed_first() {
+    let scratch = Scratch::new();
+    scratch.write("src/keep", "keep");
+    scratch.ok(&["create", "x.sparsebundle", "--from", "src", "--size", "32m", "--band-size", "1m", "--quiet"]);
+    let free = scratch.write("x.sparsebundle/bands/10", vec![7; 1 << 20]);
+    let served = Served::begin(&scratch, &["x.sparsebundle", "--no-trim"]);
+    assert!(free.exists());
+    assert_eq!(served.end("-TERM"), Some(0));
+    let served = Served::begin(&scratch, &["x.sparsebundle", "--read-only"]);
+    assert_eq!((served.end("-TERM"), free.exists()), (Some(0), true));
+    let served = Served::begin(&scratch, &["x.sparsebundle"]);
+    assert!(!free.exists());
+    assert_eq!(served.end("-TERM"), Some(0));
+    assert_eq!(scratch.ok(&["cat", "x.sparsebundle:/keep"]), "keep");
+}
+
 /// The image stays as it is, and what is written is in the layer.
 #[test]
 fn layers_and_images_that_cannot_be_changed() {

@@ -17,6 +17,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
+use super::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::parts;
@@ -30,6 +31,9 @@ const PORT: u16 = 10809;
 /// The disk is the export that clients get who ask for none; partitions are exports by their number, volumes by their name.
 /// Clients may use several connections at once. Ctrl-C or SIGTERM ends it, with everything durable; what a client was told is
 /// durable stays so whatever ends it.
+///
+/// Before the first client comes, what no volume uses is given back to the host, as `trim` does it and macOS does when it
+/// attaches an image; --no-trim leaves it.
 ///
 /// Without --socket and --listen it is reached through a socket in the folder that `bandsaw list` looks into.
 #[derive(Debug, Args)]
@@ -53,6 +57,9 @@ pub(crate) struct Serve {
     /// Let nobody change the image
     #[arg(long, short)]
     read_only: bool,
+    /// Do not give the space back first that no volume uses, as `trim` does it
+    #[arg(long)]
+    no_trim: bool,
     /// Serve over TLS alone, to clients with a certificate: a folder with ca-cert.pem, server-cert.pem, server-key.pem, and
     /// ca-crl.pem where certificates were revoked
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
@@ -178,6 +185,9 @@ impl Serve {
             }
         };
         let read_only = image.disk().info().access == Access::ReadOnly;
+        if !self.no_trim {
+            trim::before_use(&image, output).map_err(|error| error.in_file(path))?;
+        }
         Ok((image, read_only))
     }
 

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use bandsaw::device::Access;
-use bandsaw::ops::trim::{self, Trimmed};
+use bandsaw::open::Image;
+use bandsaw::ops::trim::{self, Trimmed, TrimmedVolume};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -21,7 +22,8 @@ use crate::source::{self, Opening};
 /// The map of every volume is read, and what it says is free is given back to the host: whole bands are removed, parts of bands
 /// and of raw images become holes, chunks of ASIF images and bands of sparse images are returned. Nothing else is read or
 /// changed. A volume is left as it is if it was not cleanly unmounted, if changes wait in its journal, or if a quick check finds
-/// its map wrong; --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher blocks.
+/// its map wrong; --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher blocks. What is
+/// free in a volume of another kind is not known here; `fstrim` on the device that `serve` offers gives it back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -76,6 +78,14 @@ impl Trim {
         output.done(&facts, |out| facts.write(output, out))?;
         refusal(&path, trimmed.volumes.into_iter().filter_map(|volume| volume.refused)).map_or(Ok(()), Err)
     }
+}
+
+/// Gives back what no volume of `image` uses, for verbs that are about to hand it to others; volumes that are not trusted are
+/// told and left.
+pub(super) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
+    let trimmed = trim::before_use(image, &Bar::new(output))?;
+    trimmed.iter().filter_map(TrimmedVolume::warning).for_each(|warning| output.warn(&warning));
+    Ok(())
 }
 
 /// That volumes were left as they are, unless it is only that nothing is known of their kind.
