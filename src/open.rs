@@ -40,6 +40,7 @@ use crate::{Error, Kind, Result};
 use self::stack::LayerFile;
 
 pub use apfs::Wanted;
+pub(crate) use container::open_bundle;
 pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
 pub use create::{CreateOptions, Draft, FileDraft, create};

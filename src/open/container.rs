@@ -28,20 +28,29 @@ pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut V
             return Err(Error::unsupported(LAYER, message));
         }
     }
-    let bundle = Arc::new(match sparsebundle::encryption(&*store)? {
-        None => Bundle::open(store, options.access)?,
-        Some(header) => {
-            let keys = unlock::keys(&header, options, layers)?;
-            let bundle = Bundle::open_encrypted(store, options.access, &header, &keys)?;
-            // A bundle's header does not say how much it encrypts.
-            if let Some(Layer::Crypt(description)) = layers.last_mut() {
-                description.data_size = bundle.info().len;
-            }
-            bundle
-        }
-    });
+    let bundle = Arc::new(unlock_bundle(store, options, layers)?);
     layers.push(Layer::Bundle(bundle.clone()));
     Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
+}
+
+fn unlock_bundle(store: Arc<Local>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Bundle> {
+    let Some(header) = sparsebundle::encryption(&*store)? else { return Bundle::open(store, options.access) };
+    let keys = unlock::keys(&header, options, layers)?;
+    let bundle = Bundle::open_encrypted(store, options.access, &header, &keys)?;
+    // A bundle's header does not say how much it encrypts.
+    if let Some(Layer::Crypt(description)) = layers.last_mut() {
+        description.data_size = bundle.info().len;
+    }
+    Ok(bundle)
+}
+
+/// Opens the sparse bundle at `path` and nothing above it. [`Kind::Unsupported`] if it is none.
+pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bundle> {
+    let store = Arc::new(Local::new(path));
+    if !super::look_at(path)?.is_dir() || !sparsebundle::is_bundle(&*store)? {
+        return Err(Error::unsupported(LAYER, "is no sparse bundle, and other images have no bands in files of their own"));
+    }
+    unlock_bundle(store, options, &mut Vec::new())
 }
 
 /// Opens a file of the host, and keeps others from changing it, or from using it at all.

@@ -13,6 +13,7 @@ mod folders;
 pub mod format;
 pub mod import;
 pub mod put;
+pub mod reband;
 pub mod repair;
 pub mod report;
 pub mod resize;

@@ -7,8 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::crypt::{Device, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave, Memory};
+use bandsaw::store::Local;
 use common::{Scratch, stderr};
 
 const ADDED: &str = "added with the passphrase";
@@ -33,6 +35,7 @@ const LINES: &[&str] = &[
     "decompress S.img:/letter",
     "trim S.img",
     "compact --battery-allowed S.img",
+    "reband --band-size 2m B.sparsebundle",
     "advise S.img",
     "report S.img -o report.html",
     "resize S.img --size 40m",
@@ -118,6 +121,8 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     ] {
         encrypt(&scratch.path(plain), &scratch.path(name));
     }
+    let options = CreateOptions { len: 8 << 20, band_size: Some(1 << 20) };
+    Bundle::create_encrypted(Arc::new(Local::new(scratch.path("B.sparsebundle"))), &options, &protection()).unwrap();
     let state = || {
         (
             scratch.names(),
@@ -147,13 +152,16 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     }
 }
 
+fn protection() -> Protection {
+    let passphrase = Some(Secret::new(b"secret".to_vec()));
+    Protection { key_bits: 256, block: 512, iterations: 1000, passphrase, certificates: Vec::new() }
+}
+
 /// As the library makes it, with fewer iterations than the command would allow: the verbs are many.
 fn encrypt(plain: &Path, to: &Path) {
     let bytes = fs::read(plain).unwrap();
     let file = Arc::new(Memory::zeros(0));
-    let passphrase = Some(Secret::new(b"secret".to_vec()));
-    let protection = Protection { key_bits: 256, block: 512, iterations: 1000, passphrase, certificates: Vec::new() };
-    let device = Device::create(file.clone(), &protection).unwrap();
+    let device = Device::create(file.clone(), &protection()).unwrap();
     device.set_len(bytes.len() as u64, Leave::Zeros).unwrap();
     device.write_at(0, &bytes).unwrap();
     device.flush().unwrap();

@@ -14,7 +14,7 @@ use super::flush::Unflushed;
 use super::mapped::Mapped;
 use super::plist::Version;
 use super::slot::{BLOCK, Band, RunKind, Slot, State};
-use super::{BandIndex, LAYER};
+use super::{BANDS, BandIndex, LAYER};
 use crate::crypt::Blocks;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
 use crate::store::{Open, Store};
@@ -33,11 +33,15 @@ const MOST_GROWTH: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Bands {
     pub(super) store: Arc<dyn Store>,
+    /// What the names of bands begin with.
+    pub(super) prefix: &'static str,
+    /// Where else a band may be that is not found so.
+    pub(super) or_prefix: Option<&'static str>,
     pub(super) band_size: u64,
     pub(super) version: Version,
     pub(super) access: Access,
     /// What the files of the bands hold is cipher text.
-    pub(super) cipher: Option<Blocks>,
+    pub(super) cipher: Option<Arc<Blocks>>,
     pub(super) len: AtomicU64,
     pub(super) cache: Cache,
     pub(super) unflushed: Unflushed,
@@ -55,11 +59,13 @@ pub(super) struct Piece {
 }
 
 impl Bands {
-    pub(super) fn new(store: Arc<dyn Store>, info: super::plist::Info, access: Access, cipher: Option<Blocks>) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, info: super::plist::Info, access: Access, cipher: Option<Arc<Blocks>>) -> Self {
         let limit = platform::raise_file_limit(OPEN_BANDS + OTHER_FILES);
         let most = limit.saturating_sub(OTHER_FILES).min(OPEN_BANDS) as usize;
         Self {
             store,
+            prefix: BANDS,
+            or_prefix: None,
             band_size: info.band_size,
             version: info.version,
             access,
@@ -68,6 +74,17 @@ impl Bands {
             cache: Cache::new(most),
             unflushed: Unflushed::default(),
         }
+    }
+
+    /// The same bands under other names, nothing of them open.
+    pub(super) fn called(mut self, prefix: &'static str, or_prefix: Option<&'static str>) -> Self {
+        (self.prefix, self.or_prefix) = (prefix, or_prefix);
+        self
+    }
+
+    /// What the file of a band is called.
+    pub(super) fn name(&self, index: BandIndex) -> String {
+        index.name_in(self.prefix)
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -210,7 +227,7 @@ impl Bands {
         let len = self.grown(index, 0, needed);
         if let Err(error) = file.set_len(len, Leave::Zeros) {
             // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
-            let _ = self.store.remove(&index.name());
+            let _ = self.store.remove(&self.name(index));
             return Err(error);
         }
         Ok(Band::new(file, len, needed, None))
@@ -222,7 +239,7 @@ impl Bands {
             // Of a band that is long gone: it would hide what is written now.
             self.sync_names_now()?;
         }
-        let name = index.name();
+        let name = self.name(index);
         let Some(file) = self.open_file(&name, Open::CreateNew)? else {
             return Err(Error::new(Kind::Conflict, LAYER, "was made by somebody else while the bundle was open").named(name));
         };
@@ -286,8 +303,13 @@ impl Bands {
             return Ok(());
         }
         let how = if self.access == Access::ReadOnly { Open::Read } else { Open::Write };
-        let name = index.name();
-        let Some(file) = self.open_file(&name, how)? else {
+        let mut name = self.name(index);
+        let mut file = self.open_file(&name, how)?;
+        if let (None, Some(prefix)) = (&file, self.or_prefix) {
+            name = index.name_in(prefix);
+            file = self.open_file(&name, how)?;
+        }
+        let Some(file) = file else {
             *state = State::Missing;
             return Ok(());
         };

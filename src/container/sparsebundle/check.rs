@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::plist::{self, BACKUP, INFO, Unread, Version};
-use super::{BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, TOKEN, mapped, read_plist};
+use super::{BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, TOKEN, Told, mapped, read_lists, read_plist, rebanding};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Entry, Open, Store};
@@ -21,8 +21,12 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     let token = check_token(store, problems);
     let mut findings = Findings::Check(problems, progress);
     let cipher_block = findings.keep(token)?.flatten();
+    let grain = cipher_block.map_or(1, u64::from);
+    if matches!(read_lists(store), Ok((Told::Between(_), _))) {
+        return rebanding::check(store, grain, &mut findings);
+    }
     let info = check_plists(store, &mut findings)?;
-    let rules = Rules { info, grain: cipher_block.map_or(1, u64::from) };
+    let rules = Rules { info, grain };
     if rules.count() > MANY_BANDS {
         let many = format!("the bundle has {} bands when it is full; that many files make it slow to copy", rules.count());
         findings.report(Severity::Note, at(INFO, many))?;
@@ -59,7 +63,7 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
     let backup = read_plist(store, BACKUP);
     let info = match read_plist(store, INFO) {
         Ok(info) => info,
-        Err(Unread::Refused(error)) => return Err(error),
+        Err(Unread::Refused(error) | Unread::Rebanding(error)) => return Err(error),
         Err(Unread::Unreadable(error)) => {
             let backup = match backup {
                 Ok(backup) => backup,

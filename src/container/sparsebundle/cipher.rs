@@ -9,13 +9,13 @@ use super::BandIndex;
 use super::bands::{Bands, Piece};
 use super::slot::{BLOCK, Band, Slot, State};
 use crate::Result;
-use crate::crypt::{Blocks, Window};
+use crate::crypt::Window;
 use crate::device::{Leave, is_zero};
 
 impl Bands {
     /// What the file of a band is a whole number of: a cipher block, 1 in a bundle that is not encrypted.
     pub(super) fn grain(&self) -> u64 {
-        self.cipher.as_ref().map_or(1, Blocks::block)
+        self.cipher.as_ref().map_or(1, |blocks| blocks.block())
     }
 
     /// How long the file of a band may be on a disk of `len` bytes: the last cipher block may reach past the end.
@@ -75,7 +75,7 @@ impl Bands {
                 *state = State::Stored(Band::new(band.file, len, len, None));
             } else {
                 // Best effort: that there is no room is what the caller must hear of, and an empty band means nothing.
-                let _ = self.store.remove(&slot.index.name());
+                let _ = self.store.remove(&self.name(slot.index));
             }
             self.changed(slot);
             return done.map(|_| true);

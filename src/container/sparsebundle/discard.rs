@@ -56,7 +56,7 @@ impl Bands {
 
     /// Removes a band's files; `state` is the band's.
     pub(super) fn remove(&self, index: BandIndex, state: &mut State) -> Result<()> {
-        self.store.remove(&index.name())?;
+        self.store.remove(&self.name(index))?;
         *state = State::Missing;
         self.names_changed();
         if self.version == Version::Two {

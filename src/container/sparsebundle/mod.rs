@@ -1,12 +1,13 @@
 //! UDSB: a folder whose files are the bands of a disk. Source: docs/formats/sparsebundle.md.
 //!
 //! ```text
-//! Info.plist, Info.bckup   plist.rs     size of the disk and of a band
+//! Info.plist, Info.bckup   lists.rs     size of the disk and of a band, in plist.rs
 //! bands/<hex>              bands.rs     where bytes are; one slot.rs for each band met, kept by cache.rs
 //! mapped/<hex>             mapped.rs    version 2: blocks that do not count
 //! token                    token.rs     empty, or how the bundle is encrypted; cipher.rs reads and writes bands then
 //! bands/                   stored.rs    which of them have a file, and giving that back
 //! lock                     here         locked while the bundle is open, as token is
+//! rebanding.plist          rebanding/   while the size of bands is being changed
 //! ```
 
 mod bands;
@@ -15,8 +16,10 @@ mod check;
 mod cipher;
 mod discard;
 mod flush;
+mod lists;
 mod mapped;
 mod plist;
+mod rebanding;
 mod repair;
 mod resize;
 mod slot;
@@ -29,14 +32,17 @@ use std::sync::{Arc, Mutex};
 
 use super::{SECTOR, check_len};
 use crate::crypt::{Blocks, KeyMaterial, Locked, Protection};
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 use bands::Bands;
+use lists::{Told, read_lists, read_plist};
+use rebanding::{Front, NEW_BANDS, Rebanding};
 use token::Unlocked;
 
 pub use check::check;
 pub use plist::Version;
+pub use rebanding::Rebanded;
 pub use repair::{Repair, locks, plan};
 pub use stored::{Stored, StoredBand, StrayFile};
 pub use survey::Survey;
@@ -57,6 +63,9 @@ const DEFAULT_MOST_BANDS: u64 = 65_536;
 const MANY_BANDS: u64 = 100_000;
 /// The band sizes that hdiutil and DiskImages2 make.
 pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
+
+/// Why nothing is done that goes by bands of one size.
+const BETWEEN: &str = "a change of the size of its bands was interrupted; finish it with `bandsaw reband` first";
 
 /// What a new bundle is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +94,10 @@ pub fn default_band_size(len: u64) -> u64 {
 #[derive(Debug)]
 pub struct Bundle {
     bands: Bands,
+    /// While the size of bands is being changed: what is in new ones already.
+    front: Option<Front>,
+    /// The change of the size of bands that opening the bundle has finished.
+    finished: Option<Rebanding>,
     warnings: Vec<String>,
     /// One change of the length at a time.
     resizing: Mutex<()>,
@@ -127,7 +140,7 @@ impl Bundle {
         store.remove(&first)?;
         store.open(TOKEN, Open::Create)?;
         let locks = lock(&*store, Access::ReadWrite)?;
-        let cipher = protection.map(|protection| token::create(&*store, protection)).transpose()?;
+        let cipher = protection.map(|protection| token::create(&*store, protection)).transpose()?.map(Arc::new);
         let xml = info.to_xml();
         for name in [plist::BACKUP, plist::INFO] {
             store.sync()?;
@@ -151,24 +164,64 @@ impl Bundle {
 
     fn unlock(store: Arc<dyn Store>, access: Access, unlocked: Option<&Unlocked<'_>>) -> Result<Self> {
         // Refused before a lock is made in something that is no bundle of ours.
-        read_info(&*store)?;
+        read_lists(&*store)?;
         token::check(&*store, unlocked, access)?;
         let locks = lock(&*store, access)?;
         // Read again: whoever had the lock may have changed it.
-        let (info, mut warnings) = read_info(&*store)?;
+        let (mut told, mut warnings) = read_lists(&*store)?;
         warnings.extend(token::check(&*store, unlocked, access)?);
-        let cipher = unlocked.map(Unlocked::blocks).transpose()?;
-        if let Some(cipher) = &cipher {
-            check_cipher_block(info.band_size, cipher.block() as u32).map_err(|error| error.named(plist::INFO))?;
+        let mut finished = None;
+        if let Told::Between(state) = told
+            && state.naming
+            && access == Access::ReadWrite
+        {
+            rebanding::finish(&*store, &state)?;
+            (told, finished) = (Told::Whole(state.after()), Some(state));
         }
-        Ok(Self::new(Bands::new(store, info, access, cipher), warnings, locks))
+        let (info, between) = match told {
+            Told::Whole(info) => (info, None),
+            Told::Between(state) => (state.before(), Some(state)),
+        };
+        let cipher = unlocked.map(Unlocked::blocks).transpose()?.map(Arc::new);
+        for band_size in [Some(info.band_size), between.map(|state| state.to)].into_iter().flatten() {
+            if let Some(cipher) = &cipher {
+                check_cipher_block(band_size, cipher.block() as u32).map_err(|error| error.named(plist::INFO))?;
+            }
+        }
+        warnings.extend(between.map(|state| state.warning()));
+        let mut bundle = Self::new(Bands::new(store, info, access, cipher), warnings, locks);
+        bundle.finished = finished;
+        bundle.front = between.map(|state| bundle.front(state));
+        Ok(bundle)
     }
 
     fn new(bands: Bands, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
-        Self { bands, warnings, resizing: Mutex::new(()), _locks: locks }
+        Self { bands, front: None, finished: None, warnings, resizing: Mutex::new(()), _locks: locks }
     }
 
-    /// Bytes of a band.
+    /// The part of the disk that is in new bands.
+    fn front(&self, state: Rebanding) -> Front {
+        let Bands { store, access, cipher, .. } = &self.bands;
+        // New bands have no maps, and those of old bands are none of theirs.
+        let info = plist::Info { version: Version::One, ..state.after() };
+        let bands = Bands::new(store.clone(), info, *access, cipher.clone());
+        Front { bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)), state }
+    }
+
+    /// Whether a change of the size of bands was interrupted: the bundle works, and what goes by its bands does not.
+    pub fn is_between(&self) -> bool {
+        self.front.is_some()
+    }
+
+    /// Refuses what goes by bands of one size.
+    fn check_one_size(&self) -> Result<()> {
+        if !self.is_between() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Conflict, LAYER, BETWEEN))
+    }
+
+    /// Bytes of a band; [before](Self::is_between) a change of their size that was interrupted.
     pub fn band_size(&self) -> u64 {
         self.bands.band_size
     }
@@ -224,36 +277,6 @@ fn warnings_of_size(info: &plist::Info) -> Vec<String> {
     warnings
 }
 
-/// The facts of `Info.plist`, or of its copy where that cannot be read.
-fn read_info(store: &dyn Store) -> Result<(plist::Info, Vec<String>)> {
-    let first = match read_plist(store, plist::INFO) {
-        Ok(info) => return Ok((info, Vec::new())),
-        Err(plist::Unread::Refused(error)) => return Err(error),
-        Err(plist::Unread::Unreadable(error)) => error,
-    };
-    match read_plist(store, plist::BACKUP) {
-        Ok(info) => Ok((info, vec![format!("{} is used instead of {}: {first}", plist::BACKUP, plist::INFO)])),
-        Err(unread) => {
-            let second = Error::from(unread);
-            let message = format!("{}, and {}: {}", first.message(), plist::BACKUP, second.message());
-            Err(Error::new(first.kind(), LAYER, message).named(plist::INFO))
-        }
-    }
-}
-
-fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unread> {
-    let unreadable = plist::Unread::Unreadable;
-    let missing = || Error::not_found(LAYER, name);
-    let file = store.open(name, Open::Read).and_then(|file| file.ok_or_else(missing)).map_err(unreadable)?;
-    let len = file.info().len;
-    if len > plist::MOST_BYTES {
-        let message = format!("expected at most {} bytes, found {len}", plist::MOST_BYTES);
-        return Err(unreadable(Error::new(Kind::Limit, LAYER, message).named(name)));
-    }
-    let bytes = file.read_vec(0, len as usize).map_err(unreadable)?;
-    plist::Info::parse(&bytes, name)
-}
-
 /// Takes both locks, the newer one first: systems before DiskImages2 know only `token`.
 fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
     let mode = if access == Access::ReadOnly { Lock::Shared } else { Lock::Exclusive };
@@ -289,7 +312,11 @@ struct BandIndex(u64);
 impl BandIndex {
     /// Of its file: lower-case hexadecimal without padding.
     fn name(self) -> String {
-        format!("{BANDS}{:x}", self.0)
+        self.name_in(BANDS)
+    }
+
+    fn name_in(self, prefix: &str) -> String {
+        format!("{prefix}{:x}", self.0)
     }
 
     /// Of its map in a version 2 bundle.
@@ -311,32 +338,53 @@ impl BlockDevice for Bundle {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.bands.read_at(offset, buf)
+        match &self.front {
+            None => self.bands.read_at(offset, buf),
+            Some(front) => front.read_at(&self.bands, offset, buf),
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.bands.write_at(offset, buf)
+        match &self.front {
+            None => self.bands.write_at(offset, buf),
+            Some(front) => front.write_at(&self.bands, offset, buf),
+        }
     }
 
     fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
-        self.bands.discard(range, leave)
+        match &self.front {
+            None => self.bands.discard(range, leave),
+            Some(front) => front.discard(&self.bands, range, leave),
+        }
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.bands.extent_at(range)
+        match &self.front {
+            None => self.bands.extent_at(range),
+            Some(front) => front.extent_at(&self.bands, range),
+        }
     }
 
     fn flush(&self) -> Result<()> {
-        self.bands.flush()
+        match &self.front {
+            None => self.bands.flush(),
+            Some(front) => front.flush(&self.bands),
+        }
     }
 
-    /// `len` must be a whole number of sectors. Durable when it returns.
+    /// `len` must be a whole number of sectors. Durable when it returns. [`Kind::Unsupported`] while the bands are of two sizes.
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+        if self.is_between() {
+            return Err(Error::unsupported(LAYER, BETWEEN));
+        }
         self.resize(len)
     }
 
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        self.bands.lend(range)
+        match &self.front {
+            None => self.bands.lend(range),
+            Some(front) => front.lend(&self.bands, range),
+        }
     }
 }
 

@@ -19,6 +19,10 @@ pub(super) const MOST_BYTES: u64 = 64 * 1024;
 const MOST_EVENTS: usize = 4096;
 
 const TYPE: &str = "com.apple.diskimage.sparsebundle";
+/// In the place of [`TYPE`] while the size of bands is being changed.
+const REBANDING_TYPE: &str = "bandsaw.rebanding";
+/// `bundle-backingstore-version` then: one that nobody knows.
+const REBANDING_VERSION: u32 = 1000;
 
 /// The five facts of `Info.plist`, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +60,14 @@ pub(super) enum Unread {
     Unreadable(Error),
     /// A list that says what cannot be. The copy has no say.
     Refused(Error),
+    /// What stands there while the size of bands is being changed: `rebanding.plist` tells the rest.
+    Rebanding(Error),
 }
 
 impl From<Unread> for Error {
     fn from(unread: Unread) -> Self {
         match unread {
-            Unread::Unreadable(error) | Unread::Refused(error) => error,
+            Unread::Unreadable(error) | Unread::Refused(error) | Unread::Rebanding(error) => error,
         }
     }
 }
@@ -84,6 +90,10 @@ impl Info {
             Unread::Unreadable(Error::new(Kind::Corrupt, LAYER, message).named(name))
         };
         let bundle_type = found.bundle_type.ok_or_else(|| lacks("diskimage-bundle-type"))?;
+        if bundle_type == REBANDING_TYPE {
+            let message = "the size of its bands is being changed, and that was interrupted; `bandsaw reband` finishes it";
+            return Err(Unread::Rebanding(Error::new(Kind::Conflict, LAYER, message).named(name)));
+        }
         let band_size = found.band_size.ok_or_else(|| lacks("band-size"))?;
         let version = found.version.ok_or_else(|| lacks("bundle-backingstore-version"))?;
         let size = found.size.ok_or_else(|| lacks("size"))?;
@@ -111,12 +121,8 @@ impl Info {
 
     /// The list as macOS writes it.
     pub(super) fn to_xml(self) -> String {
-        format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-             <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
-             <plist version=\"1.0\">\n\
-             <dict>\n\
-             \t<key>CFBundleInfoDictionaryVersion</key>\n\
+        dictionary(&format!(
+            "\t<key>CFBundleInfoDictionaryVersion</key>\n\
              \t<string>6.0</string>\n\
              \t<key>band-size</key>\n\
              \t<integer>{}</integer>\n\
@@ -125,57 +131,87 @@ impl Info {
              \t<key>diskimage-bundle-type</key>\n\
              \t<string>{TYPE}</string>\n\
              \t<key>size</key>\n\
-             \t<integer>{}</integer>\n\
-             </dict>\n\
-             </plist>\n",
+             \t<integer>{}</integer>\n",
             self.band_size,
             self.version.number(),
             self.size
-        )
+        ))
     }
 }
 
-impl Found {
-    /// Goes through the list event by event. Collections within the outermost dictionary are stepped over.
-    fn read(bytes: &[u8]) -> Result<Self> {
-        let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error);
-        let mut found = Self::default();
-        let mut depth = 0u64;
-        let mut key: Option<String> = None;
-        for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
-            if count == MOST_EVENTS {
-                return Err(Error::new(Kind::Limit, LAYER, format!("has more than {MOST_EVENTS} values")));
-            }
-            let event = event.map_err(broken)?;
-            let plain = match event {
-                Event::StartDictionary(_) if count == 0 => {
-                    depth = 1;
-                    continue;
-                }
-                _ if count == 0 => break,
-                Event::StartArray(_) | Event::StartDictionary(_) => {
-                    depth += 1;
-                    continue;
-                }
-                Event::EndCollection => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Ok(found);
-                    }
-                    None
-                }
-                plain => Some(plain),
-            };
-            if depth > 1 {
+/// What stands in both lists while the size of bands is being changed. Whoever else reads it finds another type of bundle, a
+/// version that nobody knows, and no size of bands or disk to go by.
+pub(super) fn rebanding_xml() -> String {
+    dictionary(&format!(
+        "\t<key>CFBundleInfoDictionaryVersion</key>\n\
+         \t<string>6.0</string>\n\
+         \t<key>bundle-backingstore-version</key>\n\
+         \t<integer>{REBANDING_VERSION}</integer>\n\
+         \t<key>diskimage-bundle-type</key>\n\
+         \t<string>{REBANDING_TYPE}</string>\n"
+    ))
+}
+
+/// A list, spelled as macOS does, around the lines of its dictionary.
+pub(super) fn dictionary(lines: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
+         <plist version=\"1.0\">\n\
+         <dict>\n\
+         {lines}\
+         </dict>\n\
+         </plist>\n"
+    )
+}
+
+/// Calls `each` for the keys of the list and their values, event by event. Collections within the outermost dictionary are
+/// stepped over.
+pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, Event<'_>)) -> Result<()> {
+    let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "expected a property list").caused_by(error);
+    let mut depth = 0u64;
+    let mut key: Option<String> = None;
+    for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
+        if count == MOST_EVENTS {
+            return Err(Error::new(Kind::Limit, LAYER, format!("has more than {MOST_EVENTS} values")));
+        }
+        let event = event.map_err(broken)?;
+        let plain = match event {
+            Event::StartDictionary(_) if count == 0 => {
+                depth = 1;
                 continue;
             }
-            match (key.take(), plain) {
-                (None, Some(Event::String(name))) => key = Some(name.into_owned()),
-                (Some(key), Some(value)) => found.take(&key, value),
-                _ => {}
+            _ if count == 0 => break,
+            Event::StartArray(_) | Event::StartDictionary(_) => {
+                depth += 1;
+                continue;
             }
+            Event::EndCollection => {
+                depth -= 1;
+                if depth == 0 {
+                    return Ok(());
+                }
+                None
+            }
+            plain => Some(plain),
+        };
+        if depth > 1 {
+            continue;
         }
-        Err(Error::new(Kind::Corrupt, LAYER, "expected a property list that is a dictionary"))
+        match (key.take(), plain) {
+            (None, Some(Event::String(name))) => key = Some(name.into_owned()),
+            (Some(key), Some(value)) => each(&key, value),
+            _ => {}
+        }
+    }
+    Err(Error::new(Kind::Corrupt, LAYER, "expected a property list that is a dictionary"))
+}
+
+impl Found {
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let mut found = Self::default();
+        each_value(bytes, &mut |key, value| found.take(key, value))?;
+        Ok(found)
     }
 
     /// A value of another type than the key's is as good as none.
@@ -215,7 +251,7 @@ mod tests {
     fn refused(text: &str) -> String {
         match parse(text) {
             Err(Unread::Refused(error)) => error.to_string(),
-            Err(Unread::Unreadable(error)) => panic!("the copy would be asked: {error}"),
+            Err(unread) => panic!("the copy would be asked: {}", Error::from(unread)),
             Ok(info) => panic!("{info:?} from {text}"),
         }
     }
@@ -223,7 +259,7 @@ mod tests {
     fn unreadable(text: &str) -> String {
         match parse(text) {
             Err(Unread::Unreadable(error)) => error.to_string(),
-            Err(Unread::Refused(error)) => panic!("the copy would not be asked: {error}"),
+            Err(unread) => panic!("the copy would not be asked: {}", Error::from(unread)),
             Ok(info) => panic!("{info:?} from {text}"),
         }
     }

@@ -49,8 +49,10 @@ impl Stored {
 }
 
 impl Bundle {
-    /// Lists and measures the files of all bands.
+    /// Lists and measures the files of all bands. [`Kind::Conflict`](crate::Kind::Conflict) where a change of their size was
+    /// interrupted.
     pub fn stored(&self, progress: &dyn Progress) -> Result<Stored> {
+        self.check_one_size()?;
         let (mut stored, count) = (Stored::default(), self.band_count());
         progress.stage("list", 0);
         self.bands.store.list(BANDS, &mut |entry| {

@@ -3,7 +3,7 @@
 
 use super::check::{Rules, check_name};
 use super::plist::{self, BACKUP, INFO};
-use super::{BANDS, BandIndex, Bundle, LAYER, read_plist};
+use super::{BANDS, BandIndex, Bundle, LAYER, NEW_BANDS, read_plist};
 use crate::error::Place;
 use crate::progress::Progress;
 use crate::store::Entry;
@@ -45,7 +45,9 @@ impl Bundle {
     /// Lists and measures all bands and checks the rules that opening does not: it takes time with their number.
     pub fn survey(&self, progress: &dyn Progress) -> Result<Survey> {
         let mut survey = Survey::default();
-        self.check_plists(&mut survey);
+        if !self.is_between() {
+            self.check_plists(&mut survey);
+        }
         progress.stage("survey", 0);
         self.bands.store.list(BANDS, &mut |entry| {
             progress.check()?;
@@ -74,7 +76,9 @@ impl Bundle {
     }
 
     fn check_band(&self, entry: &Entry<'_>, survey: &mut Survey) -> Result<()> {
-        let Some(index) = BandIndex::from_name(BANDS, entry.name) else {
+        // What is a band of the old size, and what of the new, `check` tells apart.
+        let fresh = BandIndex::from_name(NEW_BANDS, entry.name).filter(|_| self.is_between());
+        let Some(index) = fresh.or_else(|| BandIndex::from_name(BANDS, entry.name)) else {
             check_name(entry.name).into_iter().for_each(|(_, what)| survey.found(entry.name, what));
             return Ok(());
         };
@@ -82,6 +86,9 @@ impl Bundle {
         survey.bands += 1;
         survey.len = survey.len.saturating_add(meta.len);
         survey.allocated = survey.allocated.saturating_add(meta.allocated);
+        if self.is_between() {
+            return Ok(());
+        }
         let info = plist::Info { size: self.bands.len(), band_size: self.bands.band_size, version: self.bands.version };
         let rules = Rules { info, grain: self.bands.grain() };
         rules.check_len(index, meta.len).into_iter().for_each(|(_, what)| survey.found(entry.name, what));

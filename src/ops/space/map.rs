@@ -2,7 +2,7 @@
 
 use super::{FreeSpace, Storage, UnitKind};
 use crate::Result;
-use crate::container::sparsebundle::StrayFile;
+use crate::container::sparsebundle::{Bundle, StrayFile};
 use crate::open::Image;
 use crate::progress::Progress;
 
@@ -51,8 +51,12 @@ pub struct SpaceMap {
 }
 
 impl SpaceMap {
-    /// Measures the storage of an image against `free`. `None`: it is of a kind that cannot be changed.
+    /// Measures the storage of an image against `free`. `None`: it is of a kind that cannot be changed, or its bands are of two
+    /// sizes.
     pub fn of(image: &Image, free: &FreeSpace, progress: &dyn Progress) -> Result<Option<Self>> {
+        if image.bundle().is_some_and(Bundle::is_between) {
+            return Ok(None);
+        }
         let Some(storage) = Storage::of(image, progress)? else { return Ok(None) };
         Self::measure(image, &storage, free, progress).map(Some)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::container::sparsebundle::{Bundle, CreateOptions};
 use crate::device::{Access, BlockDevice, Leave};
+use crate::progress::Silent;
 use crate::store::{MemoryStore, Put, Store};
 use crate::testing::model::{Model, Op, Span};
 
@@ -29,6 +30,55 @@ pub fn info_plist(input: &[u8]) {
         Ok(())
     });
     assert!(listed.is_ok() && names == ["Info.plist"], "{names:?}");
+}
+
+/// An input is the `rebanding.plist` of a bundle without bands whose other lists say that the size of bands is being changed. The
+/// bundle is refused, or it is a blank disk, which can be written and finished and then holds what was written.
+pub fn rebanding_plist(input: &[u8]) {
+    let store = MemoryStore::default();
+    for (name, bytes) in [("Info.plist", REBANDING.as_bytes()), ("rebanding.plist", input)] {
+        let put = store.put(name, bytes, Put::Replace);
+        assert!(put.is_ok());
+    }
+    let Ok(bundle) = Bundle::open(Arc::new(store.clone()), Access::ReadOnly) else { return };
+    let len = bundle.info().len;
+    let mut sector = vec![1; len.min(512) as usize];
+    for offset in [0, len.saturating_sub(512)] {
+        assert!(bundle.read_at(offset, &mut sector).is_ok());
+        assert!(sector.iter().all(|&byte| byte == 0));
+    }
+    drop(bundle);
+    let open = || Bundle::open(Arc::new(store.clone()), Access::ReadWrite).expect("the bundle can be opened");
+    let at = len.saturating_sub(512);
+    let bundle = open();
+    // Memory has no holes: the file of a band that is written far from its beginning would be all there.
+    let written = len <= MOST_LEN && bundle.write_at(at, &vec![7; sector.len()]).is_ok();
+    assert!(bundle.flush().is_ok());
+    if bundle.reband(None, &Silent).is_ok() {
+        let bundle = open();
+        assert!(!bundle.is_between() && bundle.info().len == len);
+        assert!(bundle.read_at(at, &mut sector).is_ok());
+        assert!(sector.iter().all(|&byte| byte == if written { 7 } else { 0 }));
+    }
+}
+
+/// Bytes of a disk that is written to.
+const MOST_LEN: u64 = 1 << 20;
+/// The lists beside it.
+const REBANDING: &str =
+    "<plist version=\"1.0\"><dict><key>diskimage-bundle-type</key><string>bandsaw.rebanding</string></dict></plist>";
+
+pub(super) fn rebanding_seeds() -> Vec<Vec<u8>> {
+    let list = |from: u64, to: u64, moved: u64, naming: bool| {
+        format!(
+            "<plist version=\"1.0\"><dict><key>band-size</key><integer>{to}</integer>\
+             <key>band-size-before</key><integer>{from}</integer><key>bundle-backingstore-version</key><integer>1</integer>\
+             <key>moved</key><integer>{moved}</integer><key>naming</key><{naming}/><key>size</key><integer>61440</integer>\
+             </dict></plist>"
+        )
+    };
+    let all = [(4096, 8192, 0, false), (8192, 4096, 12288, false), (4096, 12288, 61440, false), (4096, 8192, 61440, true)];
+    all.into_iter().map(|(from, to, moved, naming)| list(from, to, moved, naming).into_bytes()).collect()
 }
 
 /// The bytes of an operation in an input of [`bundle_model`].

@@ -20,7 +20,7 @@ mod udif_set;
 
 pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
 pub use apfs_space::apfs_spaceman;
-pub use bundle::{bundle_model, info_plist};
+pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
 pub use crypt::crypt_header;
 pub use decmpfs::decmpfs;
@@ -62,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "apfs_keybag", run: apfs_keybag, seeds: apfs::keybag_seeds },
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
+    Target { name: "rebanding_plist", run: rebanding_plist, seeds: bundle::rebanding_seeds },
     Target { name: "sparse_image", run: sparse_image, seeds: sparse::sparse_image_seeds },
     Target { name: "asif", run: asif, seeds: sparse::asif_seeds },
     Target { name: "udif", run: udif, seeds: udif::udif_seeds },

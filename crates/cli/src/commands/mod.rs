@@ -28,6 +28,7 @@ mod mkdir;
 mod mv;
 mod passwd;
 mod put;
+mod reband;
 mod repair;
 mod report;
 mod resize;
@@ -81,6 +82,7 @@ pub(crate) enum Command {
     Du(du::Du),
     Trim(trim::Trim),
     Compact(Box<compact::Compact>),
+    Reband(reband::Reband),
     Advise(advise::Advise),
     Report(report::Report),
     Verify(verify::Verify),
@@ -138,6 +140,7 @@ impl Command {
             Self::Du(verb) => verb.run(output),
             Self::Trim(verb) => verb.run(output),
             Self::Compact(verb) => verb.run(output),
+            Self::Reband(verb) => verb.run(output),
             Self::Advise(verb) => verb.run(output),
             Self::Report(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),

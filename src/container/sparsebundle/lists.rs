@@ -1,0 +1,48 @@
+//! Which of the two lists of a bundle counts.
+
+use super::rebanding::Rebanding;
+use super::{LAYER, plist};
+use crate::device::BlockDeviceExt;
+use crate::store::{Open, Store};
+use crate::{Error, Kind, Result};
+
+/// What the lists of a bundle say of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Told {
+    Whole(plist::Info),
+    /// Its bands are of two sizes.
+    Between(Rebanding),
+}
+
+/// The facts of `Info.plist`, or of its copy where that cannot be read.
+pub(super) fn read_lists(store: &dyn Store) -> Result<(Told, Vec<String>)> {
+    let first = match read_plist(store, plist::INFO) {
+        Ok(info) => return Ok((Told::Whole(info), Vec::new())),
+        Err(plist::Unread::Rebanding(_)) => return Ok((Told::Between(Rebanding::read(store)?), Vec::new())),
+        Err(plist::Unread::Refused(error)) => return Err(error),
+        Err(plist::Unread::Unreadable(error)) => error,
+    };
+    let instead = vec![format!("{} is used instead of {}: {first}", plist::BACKUP, plist::INFO)];
+    match read_plist(store, plist::BACKUP) {
+        Ok(info) => Ok((Told::Whole(info), instead)),
+        Err(plist::Unread::Rebanding(_)) => Ok((Told::Between(Rebanding::read(store)?), instead)),
+        Err(unread) => {
+            let second = Error::from(unread);
+            let message = format!("{}, and {}: {}", first.message(), plist::BACKUP, second.message());
+            Err(Error::new(first.kind(), LAYER, message).named(plist::INFO))
+        }
+    }
+}
+
+pub(super) fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::Unread> {
+    let unreadable = plist::Unread::Unreadable;
+    let missing = || Error::not_found(LAYER, name);
+    let file = store.open(name, Open::Read).and_then(|file| file.ok_or_else(missing)).map_err(unreadable)?;
+    let len = file.info().len;
+    if len > plist::MOST_BYTES {
+        let message = format!("expected at most {} bytes, found {len}", plist::MOST_BYTES);
+        return Err(unreadable(Error::new(Kind::Limit, LAYER, message).named(name)));
+    }
+    let bytes = file.read_vec(0, len as usize).map_err(unreadable)?;
+    plist::Info::parse(&bytes, name)
+}

@@ -1,0 +1,78 @@
+//! The disk while the size of its bands changes: new bands up to a byte, old ones from there on.
+
+use std::ops::Range;
+
+use super::super::LAYER;
+use super::super::bands::Bands;
+use super::Rebanding;
+use crate::Result;
+use crate::device::{Extent, Leave, Lent};
+
+/// The part of the disk that is in bands of the new size.
+#[derive(Debug)]
+pub(in super::super) struct Front {
+    /// The new bands. They know of the whole disk, and are asked for its front alone.
+    pub(in super::super) bands: Bands,
+    /// How far the change is.
+    pub(in super::super) state: Rebanding,
+}
+
+impl Front {
+    /// `range` of the disk, cut where new bands end.
+    fn parts<'a>(&'a self, rest: &'a Bands, range: Range<u64>) -> impl Iterator<Item = (&'a Bands, Range<u64>)> {
+        let moved = self.state.moved;
+        let front = range.start.min(moved)..range.end.min(moved);
+        let behind = range.start.max(moved)..range.end.max(moved);
+        [(&self.bands, front), (rest, behind)].into_iter().filter(|(_, part)| part.start < part.end)
+    }
+
+    pub(in super::super) fn read_at(&self, rest: &Bands, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = rest.info().check(LAYER, offset, buf.len() as u64)?;
+        self.parts(rest, offset..end).try_for_each(|(bands, part)| {
+            let within = (part.start - offset) as usize..(part.end - offset) as usize;
+            bands.read_at(part.start, &mut buf[within])
+        })
+    }
+
+    pub(in super::super) fn write_at(&self, rest: &Bands, offset: u64, buf: &[u8]) -> Result<()> {
+        self.check_changeable(rest)?;
+        let end = rest.info().check(LAYER, offset, buf.len() as u64)?;
+        self.parts(rest, offset..end).try_for_each(|(bands, part)| {
+            let within = (part.start - offset) as usize..(part.end - offset) as usize;
+            bands.write_at(part.start, &buf[within])
+        })
+    }
+
+    pub(in super::super) fn discard(&self, rest: &Bands, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.check_changeable(rest)?;
+        rest.info().check_range(LAYER, &range)?;
+        self.parts(rest, range).try_for_each(|(bands, part)| bands.discard(part, leave))
+    }
+
+    pub(in super::super) fn extent_at(&self, rest: &Bands, range: Range<u64>) -> Result<Extent> {
+        rest.info().check_range(LAYER, &range)?;
+        match self.parts(rest, range.clone()).next() {
+            Some((bands, part)) => bands.extent_at(part),
+            None => rest.extent_at(range),
+        }
+    }
+
+    pub(in super::super) fn lend(&self, rest: &Bands, range: Range<u64>) -> Result<Option<Lent>> {
+        rest.info().check_range(LAYER, &range)?;
+        match self.parts(rest, range.clone()).next() {
+            Some((bands, part)) => bands.lend(part),
+            None => rest.lend(range),
+        }
+    }
+
+    pub(in super::super) fn flush(&self, rest: &Bands) -> Result<()> {
+        self.bands.flush()?;
+        rest.flush()
+    }
+
+    /// What one half has lost, the other must not write on.
+    fn check_changeable(&self, rest: &Bands) -> Result<()> {
+        rest.check_changeable()?;
+        self.bands.check_changeable()
+    }
+}
