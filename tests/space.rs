@@ -3,16 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bandsaw::container::Format;
-use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
-use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Slice};
-use bandsaw::fs::hfsplus::build::{Options, Plan};
-use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
-use bandsaw::fs::source::Tree;
-use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, NewKind, NewNode, Timestamp};
+use bandsaw::device::{Access, BlockDeviceExt};
+use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, NewKind, NewNode};
 use bandsaw::open::{self, Image, Keys, OpenOptions};
 use bandsaw::ops::compact::{self, Cause, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
@@ -21,9 +16,8 @@ use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::ops::space::Fill;
 use bandsaw::ops::trim::{check_fully, trim};
 use bandsaw::ops::usage::{HostUsage, ImageUsage};
-use bandsaw::problem::Severity;
 use bandsaw::progress::{Progress, Silent};
-use bandsaw::testing::{PowerCut, Random};
+use bandsaw::testing::Random;
 use bandsaw::{Kind, Result};
 
 const MIB: u64 = 1 << 20;
@@ -281,50 +275,5 @@ fn what_is_stopped_is_whole_and_gone_on_with() {
         assert!(patience > 10);
         assert_eq!(contents(&*open(&path, Access::ReadOnly).unwrap().file_system(None).unwrap()), files);
         assert_sound(&path);
-    }
-}
-
-#[test]
-fn no_power_cut_during_a_trim_loses_a_byte() {
-    const BAND: u64 = MIB;
-    let store = PowerCut::default();
-    let options = sparsebundle::CreateOptions { len: 8 * MIB, band_size: Some(BAND) };
-    let bundle = Arc::new(Bundle::create(Arc::new(store.clone()), &options).unwrap());
-    let created = Timestamp::from_seconds(1_700_000_000);
-    let name = "Trim".into();
-    let options =
-        Options { name, case_sensitive: false, journaled: false, block_size: Some(4096), created, latest: None, identifier: 3 };
-    Plan::new(Tree::empty(created), options).unwrap().build(&*bundle, &Silent).unwrap();
-    let fs = HfsPlusMut::open(bundle.clone(), WriteOptions::default()).unwrap();
-    for number in 0..10_u64 {
-        let bytes = Random::new(number).bytes(500_000);
-        let file = fs.create(fs.root(), &format!("{number}"), &NewNode::new(NewKind::File)).unwrap();
-        fs.write_all(file, &bytes).unwrap();
-    }
-    (0..10).filter(|number| number % 9 != 0).for_each(|number| fs.remove(fs.root(), &format!("{number}")).unwrap());
-    fs.unmount().unwrap();
-    drop(fs);
-    bundle.flush().unwrap();
-    let files = contents(&HfsPlus::open(bundle.clone()).unwrap());
-    let map = HfsPlus::open(bundle.clone()).unwrap().trusted_free_map().unwrap();
-    // As a system leaves it that does not tell what it frees.
-    for run in map.free_runs(0..u64::MAX).map(Result::unwrap) {
-        bundle.write_at(run.start, &Random::new(run.start).bytes((run.end - run.start) as usize)).unwrap();
-    }
-    bundle.flush().unwrap();
-
-    let first = store.position();
-    let stored = bundle.stored(&Silent).unwrap();
-    for run in map.free_runs(0..u64::MAX) {
-        bundle.give_back(&stored, &run.unwrap(), true).unwrap();
-    }
-    bundle.flush().unwrap();
-    assert!(bundle.stored(&Silent).unwrap().bands.len() < stored.bands.len());
-    for crash in store.crashes_from(first, 5, 3) {
-        let disk: Arc<dyn BlockDevice> = Arc::new(Bundle::open(Arc::new(crash.store), Access::ReadOnly).unwrap());
-        let disk: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk.clone(), 0..disk.info().len).unwrap());
-        assert_eq!(contents(&HfsPlus::open(disk.clone()).unwrap()), files);
-        let found = hfsplus::check(disk, &Silent).unwrap();
-        assert!(found.iter().all(|problem| problem.severity < Severity::Damage));
     }
 }
