@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::cache::Cache;
 use super::flush::Unflushed;
+use super::gaps::Missed;
 use super::mapped::Mapped;
 use super::plist::Version;
 use super::slot::{BLOCK, Band, RunKind, Slot, State};
@@ -45,6 +46,7 @@ pub(super) struct Bands {
     pub(super) len: AtomicU64,
     pub(super) cache: Cache,
     pub(super) unflushed: Unflushed,
+    pub(super) missed: Missed,
 }
 
 /// The part of a request that falls into one band.
@@ -73,6 +75,7 @@ impl Bands {
             len: AtomicU64::new(info.size),
             cache: Cache::new(most),
             unflushed: Unflushed::default(),
+            missed: Missed::default(),
         }
     }
 
@@ -255,6 +258,11 @@ impl Bands {
         let slot = self.slot(piece.index)?;
         let state = self.opened(&slot)?;
         self.check_not_cut(&piece)?;
+        if matches!(*state, State::Missing) {
+            drop(state);
+            return Ok(Extent { kind: ExtentKind::Hole, len: self.gap_end(&piece, range.end)? - range.start });
+        }
+        self.missed.reset();
         let run = state.locate(&piece.within);
         match (run.kind, &*state) {
             // Cipher text has no holes.

@@ -16,6 +16,7 @@ mod check;
 mod cipher;
 mod discard;
 mod flush;
+mod gaps;
 mod lists;
 mod mapped;
 mod plist;

@@ -1,0 +1,97 @@
+//! Where the next band is, across very many that are missing: by one look at the folder instead of one for each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::bands::{Bands, Piece};
+use super::{BANDS, BandIndex, LAYER};
+use crate::{Error, Kind, Result};
+
+/// Missing bands that are looked for one by one before the folder is listed.
+const FEW: u64 = 64;
+
+/// How many bands in a row were asked about and are missing.
+#[derive(Debug, Default)]
+pub(super) struct Missed(AtomicU64);
+
+impl Missed {
+    /// One is there.
+    pub(super) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// One more is missing; how many names are worth reading now. Twice as many names are read each time as bands were looked for,
+    /// so that a folder that turns out to be full costs no more than the looks did.
+    fn more(&self) -> Option<u64> {
+        let missed = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        (missed >= FEW && missed.is_power_of_two()).then_some(missed)
+    }
+}
+
+impl Bands {
+    /// Where on the disk the hole ends, at least, that the missing band of `piece` begins; at most `end`.
+    pub(super) fn gap_end(&self, piece: &Piece, end: u64) -> Result<u64> {
+        let behind = end.min(piece.index.0.saturating_add(1).saturating_mul(self.band_size));
+        // While the size of bands is being changed, those of a part of the disk have other names.
+        let plain = self.prefix == BANDS && self.or_prefix.is_none();
+        let Some(names) = self.missed.more().filter(|_| plain && behind < end) else { return Ok(behind) };
+        let (mut seen, mut next, mut told) = (0, u64::MAX, true);
+        let listed = self.store.list(BANDS, &mut |entry| {
+            seen += 1;
+            let digits = entry.name.strip_prefix(BANDS).unwrap_or_default();
+            match BandIndex::from_name(BANDS, entry.name) {
+                // One of a band after all, to a host that does not tell `A` from `a`.
+                None if u64::from_str_radix(digits, 16).is_ok() => told = false,
+                Some(index) if index > piece.index => next = next.min(index.0),
+                _ => {}
+            }
+            told &= seen <= names;
+            if !told {
+                return Err(Error::new(Kind::Cancelled, LAYER, "enough names were read"));
+            }
+            Ok(())
+        });
+        match listed {
+            Err(_) if !told => Ok(behind),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.missed.reset();
+                Ok(next.saturating_mul(self.band_size).clamp(behind, end))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::container::sparsebundle::{Bundle, CreateOptions};
+    use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+    use crate::store::{MemoryStore, Put, Store};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_look_at_the_folder_tells_what_a_million_looks_would() {
+        let store = Arc::new(MemoryStore::default());
+        let len = 1_000_000 * MIB;
+        let bundle = Bundle::create(store.clone(), &CreateOptions { len, band_size: Some(MIB) }).unwrap();
+        let stored = [0, 3, 200, 5000, 5001, 700_000, 999_999];
+        for band in stored {
+            bundle.write_at(band * MIB, &[1; 4096]).unwrap();
+        }
+        bundle.flush().unwrap();
+        let extents = |bundle: &Bundle| -> (usize, Vec<u64>) {
+            let all: Vec<_> = bundle.extents(0..len).map(|extent| extent.unwrap()).collect();
+            let data = all.iter().filter(|(_, kind)| *kind == ExtentKind::Data).map(|(range, _)| range.start / MIB);
+            (all.len(), data.collect())
+        };
+        let (count, data) = extents(&bundle);
+        assert_eq!(data, stored);
+        assert!(count < 2000, "{count} extents");
+        // What is no band's name may be one all the same.
+        store.put("bands/AB", b"x", Put::Replace).unwrap();
+        let hole = bundle.extent_at(6000 * MIB..6001 * MIB).unwrap();
+        assert_eq!((hole.kind, hole.len), (ExtentKind::Hole, MIB));
+    }
+}
