@@ -129,11 +129,12 @@ impl Tree {
 
     /// The way from the root to where `key` is, or would be; and whether it is there.
     fn path(&self, key: &[u8]) -> Result<(Vec<Step>, bool)> {
+        let wanted = self.wanted(key)?;
         let mut number = self.head.root_node.get();
         let mut path = Vec::with_capacity(self.depth.into());
         for height in (2..=self.depth).rev() {
             let node = self.node(number, node_kind::INDEX, height)?;
-            let after = self.partition(&node, |record| Some(self.order.compare(record, key)?.is_le()))?;
+            let after = self.partition(&node, |record| Some(wanted.compare(record)?.is_le()))?;
             let index = after.saturating_sub(1);
             number = self.child(&node, index)?;
             path.push(Step { node, index: index.into() });
@@ -142,8 +143,8 @@ impl Tree {
             return Ok((path, false));
         }
         let node = self.node(number, node_kind::LEAF, 1)?;
-        let index = self.partition(&node, |record| Some(self.order.compare(record, key)?.is_lt()))?;
-        let found = node.record(index).is_some_and(|record| self.order.compare(record, key) == Some(Ordering::Equal));
+        let index = self.partition(&node, |record| Some(wanted.compare(record)?.is_lt()))?;
+        let found = node.record(index).is_some_and(|record| wanted.compare(record) == Some(Ordering::Equal));
         path.push(Step { node, index: index.into() });
         Ok((path, found))
     }
@@ -163,6 +164,9 @@ impl Tree {
     /// Puts `records` in the place of those in `range` of the last node of `path`, and does above what follows from that.
     fn splice(&mut self, mut path: Vec<Step>, mut range: Range<usize>, mut records: Vec<Vec<u8>>) -> Result<()> {
         while let Some(step) = path.pop() {
+            if let Some(bytes) = self.edited(&step, path.is_empty(), &range, &records) {
+                return self.put_bytes(step.node.number, step.node.kind, bytes);
+            }
             let mut draft = Draft::of(&step.node);
             let appended = range.end == draft.len() && !records.is_empty();
             draft.splice(range, &records);
@@ -177,6 +181,22 @@ impl Tree {
             (range, records) = (slots, entries);
         }
         Ok(())
+    }
+
+    /// The last node of a path with `records` in the place of those in `range`, if nothing else follows from that: it has room,
+    /// stays as full as nodes should be, and begins with the same key.
+    fn edited(&self, step: &Step, is_root: bool, range: &Range<usize>, records: &[Vec<u8>]) -> Option<Box<[u8]>> {
+        let [record] = records else { return None };
+        let key_length = |record: &[u8]| record.first_chunk().map_or(0, |length| 2 + usize::from(u16::from_be_bytes(*length)));
+        let same_beginning = || {
+            let (old, length) = (step.node.record(0).unwrap_or_default(), key_length(record));
+            range.end == 1 && old.get(..length).is_some_and(|key| Some(key) == record.get(..length))
+        };
+        if !is_root && range.start == 0 && !same_beginning() {
+            return None;
+        }
+        let (bytes, used) = step.node.with(range, record)?;
+        (is_root || used >= usize::from(self.node_size) / 4).then_some(bytes)
     }
 
     /// Writes what is to be the root, or the nodes that it has become and a root above them.
@@ -223,14 +243,17 @@ impl Tree {
 
     /// Writes a node.
     pub(super) fn put(&mut self, draft: &Draft) -> Result<()> {
-        let bytes = draft.finish(self.node_size);
-        self.file.overwrite(self.offset(draft.number), &bytes)?;
-        self.touched.push(draft.number);
-        let rank = self.ranks.entry(draft.number).or_insert(Rank::Other);
+        self.put_bytes(draft.number, draft.kind, draft.finish(self.node_size))
+    }
+
+    fn put_bytes(&mut self, number: u32, kind: i8, bytes: Box<[u8]>) -> Result<()> {
+        self.file.overwrite(self.offset(number), &bytes)?;
+        self.touched.push(number);
+        let rank = self.ranks.entry(number).or_insert(Rank::Other);
         if *rank != Rank::New {
-            *rank = if draft.kind == node_kind::LEAF { Rank::Leaf } else { Rank::Other };
+            *rank = if kind == node_kind::LEAF { Rank::Leaf } else { Rank::Other };
         }
-        let node = Node::parse(draft.number, bytes).map_err(|message| self.corrupt(draft.number, message))?;
+        let node = Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?;
         self.cache.put(&Arc::new(node));
         Ok(())
     }

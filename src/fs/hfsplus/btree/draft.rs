@@ -147,6 +147,7 @@ fn room_for(bytes: usize, count: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Random;
 
     fn records(draft: &Draft) -> Vec<Vec<u8>> {
         (0..draft.len()).map(|index| draft.record(index).to_vec()).collect()
@@ -172,6 +173,40 @@ mod tests {
         assert_eq!(records(&right), [record(9, 2)]);
         draft.splice(0..4, &[]);
         assert!(draft.is_empty());
+    }
+
+    /// The short way to a changed node and the long one lead to the same bytes.
+    #[test]
+    fn a_node_is_edited_as_a_draft_is() {
+        let mut random = Random::new(3);
+        let mut edited = 0;
+        for _ in 0..2000 {
+            let record = |random: &mut Random| {
+                let len = 2 + random.within(0..60) as usize;
+                random.bytes(len)
+            };
+            let mut draft = Draft::new(7, -1, 1);
+            (draft.next, draft.previous) = (9, 5);
+            let count = 1 + random.within(0..12) as usize;
+            let records: Vec<_> = (0..count).map(|_| record(&mut random)).collect();
+            draft.splice(0..0, &records);
+            if draft.used() > 512 {
+                continue;
+            }
+            let node = Node::parse(7, draft.finish(512)).unwrap();
+            let start = random.within(0..count as u64 + 1) as usize;
+            let range = start..(start + random.within(0..3) as usize).min(count);
+            let new = record(&mut random);
+            draft.splice(range.clone(), std::slice::from_ref(&new));
+            match node.with(&range, &new) {
+                None => assert!(draft.used() > 512),
+                Some((bytes, used)) => {
+                    edited += 1;
+                    assert_eq!((&bytes, used), (&draft.finish(512), draft.used()));
+                }
+            }
+        }
+        assert!(edited > 500);
     }
 
     #[test]

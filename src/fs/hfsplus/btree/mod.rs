@@ -86,22 +86,47 @@ pub(super) enum KeyOrder {
 impl KeyOrder {
     /// Compares the keys at the beginning of two records; `None` if one is no key.
     pub(super) fn compare(self, a: &[u8], b: &[u8]) -> Option<Ordering> {
-        match self {
+        self.wanted(b)?.compare(a)
+    }
+
+    /// The key at the beginning of `record`, to compare others with; `None` if there is none.
+    fn wanted(self, record: &[u8]) -> Option<Wanted<'_>> {
+        Some(match self {
             Self::Extents => {
-                let fields = |key: &[u8]| {
-                    let (key, _) = ExtentKeyRaw::read_from_prefix(key).ok()?;
-                    Some((key.file_id.get(), key.fork_type, key.start_block.get()))
-                };
-                Some(fields(a)?.cmp(&fields(b)?))
+                let (key, _) = ExtentKeyRaw::read_from_prefix(record).ok()?;
+                Wanted::Extents(key.file_id.get(), key.fork_type, key.start_block.get())
             }
-            Self::Catalog(names) => {
-                let (a, b) = (CatalogKey::split(a)?.0, CatalogKey::split(b)?.0);
-                Some(a.parent.cmp(&b.parent).then_with(|| names.compare(a.name, b.name)))
+            Self::Catalog(names) => Wanted::Catalog(names, CatalogKey::split(record)?.0),
+            Self::Attributes => Wanted::Attributes(AttributeKey::split(record)?.0),
+        })
+    }
+}
+
+/// A key that is looked for, taken apart once.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    Extents(u32, u8, u32),
+    Catalog(NameOrder, CatalogKey<'a>),
+    Attributes(AttributeKey<'a>),
+}
+
+impl Wanted<'_> {
+    /// How the key at the beginning of `record` compares with it; `None` if that is no key.
+    #[inline]
+    pub(super) fn compare(&self, record: &[u8]) -> Option<Ordering> {
+        match self {
+            Self::Extents(file, fork, start) => {
+                let (key, _) = ExtentKeyRaw::read_from_prefix(record).ok()?;
+                Some((key.file_id.get(), key.fork_type, key.start_block.get()).cmp(&(*file, *fork, *start)))
             }
-            Self::Attributes => {
-                let (a, b) = (AttributeKey::split(a)?.0, AttributeKey::split(b)?.0);
-                let names = || compare_binary(a.name, b.name);
-                Some(a.file.cmp(&b.file).then_with(names).then(a.start_block.cmp(&b.start_block)))
+            Self::Catalog(names, wanted) => {
+                let (key, _) = CatalogKey::split(record)?;
+                Some(key.parent.cmp(&wanted.parent).then_with(|| names.compare(key.name, wanted.name)))
+            }
+            Self::Attributes(wanted) => {
+                let (key, _) = AttributeKey::split(record)?;
+                let names = || compare_binary(key.name, wanted.name);
+                Some(key.file.cmp(&wanted.file).then_with(names).then(key.start_block.cmp(&wanted.start_block)))
             }
         }
     }
@@ -185,18 +210,19 @@ impl Tree {
 
     /// The first record whose key is not before `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Result<Cursor<'_>> {
+        let wanted = self.wanted(key)?;
         let mut number = self.head.root_node.get();
         for height in (2..=self.depth).rev() {
             let node = self.node(number, node_kind::INDEX, height)?;
             // The last child that begins at or before the key; the first, if none does.
-            let after = self.partition(&node, |record| Some(self.order.compare(record, key)?.is_le()))?;
+            let after = self.partition(&node, |record| Some(wanted.compare(record)?.is_le()))?;
             number = self.child(&node, after.saturating_sub(1))?;
         }
         if self.depth == 0 {
             return Ok(Cursor::new(self, None, 0));
         }
         let leaf = self.node(number, node_kind::LEAF, 1)?;
-        let index = self.partition(&leaf, |record| Some(self.order.compare(record, key)?.is_lt()))?;
+        let index = self.partition(&leaf, |record| Some(wanted.compare(record)?.is_lt()))?;
         Ok(Cursor::new(self, Some(leaf), index))
     }
 
@@ -214,6 +240,12 @@ impl Tree {
             _ => Some(self.node(self.head.first_leaf_node.get(), node_kind::LEAF, 1)?),
         };
         Ok(Cursor::new(self, node, 0))
+    }
+
+    /// A key of ours, to compare others with.
+    fn wanted<'k>(&self, key: &'k [u8]) -> Result<Wanted<'k>> {
+        let message = "the key that is looked for is none";
+        self.order.wanted(key).ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
     }
 
     /// How many records at the beginning of a node satisfy `before`.

@@ -1,9 +1,9 @@
 //! Nodes, checked when they are read, and the cache of those read last (§6.1).
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use zerocopy::FromBytes;
-use zerocopy::big_endian::U16;
 
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
 
@@ -49,10 +49,37 @@ impl Node {
     }
 
     /// Where record `index` begins; the one after the last is the beginning of the free space.
+    #[inline]
     fn offset(&self, index: u16) -> Option<usize> {
         let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
-        let (offset, _) = U16::read_from_prefix(self.bytes.get(at..)?).ok()?;
-        Some(usize::from(offset.get()))
+        Some(usize::from(u16::from_be_bytes(*self.bytes.get(at..)?.first_chunk()?)))
+    }
+
+    /// The node's bytes with `record` in the place of those in `range`, and how many of them are used; `None` if it has no room.
+    pub(super) fn with(&self, range: &Range<usize>, record: &[u8]) -> Option<(Box<[u8]>, usize)> {
+        let (size, count) = (self.bytes.len(), usize::from(self.records));
+        let offset = |index: usize| self.offset(u16::try_from(index).ok()?);
+        let (start, end, free) = (offset(range.start)?, offset(range.end)?, offset(count)?);
+        let length = record.len().next_multiple_of(2);
+        let now = count.checked_sub(range.len())? + 1;
+        let (moved, new_free) = (start + length, free - (end - start) + length);
+        let used = new_free + 2 * (now + 1);
+        if used > size {
+            return None;
+        }
+        let mut bytes = vec![0; size];
+        let first = usize::from(FIRST_RECORD);
+        bytes[..start].copy_from_slice(&self.bytes[..start]);
+        bytes[start..start + record.len()].copy_from_slice(record);
+        bytes[moved..new_free].copy_from_slice(&self.bytes[end..free]);
+        let before = (0..=range.start).map(offset);
+        let after = (range.end..=count).map(|index| Some(offset(index)? - end + moved));
+        for (place, offset) in bytes.rchunks_exact_mut(2).zip(before.chain(after)) {
+            place.copy_from_slice(&(offset? as u16).to_be_bytes()); // within a node of at most 32768 bytes
+        }
+        let (head, _) = NodeDescriptorRaw::mut_from_prefix(&mut bytes[..first]).ok()?;
+        head.record_count = (now as u16).into(); // a node has room for less
+        Some((bytes.into_boxed_slice(), used))
     }
 
     /// All records one after another, and where each of them ends there.
@@ -64,6 +91,7 @@ impl Node {
     }
 
     /// A record, `None` past the last.
+    #[inline]
     pub(in crate::fs::hfsplus) fn record(&self, index: u16) -> Option<&[u8]> {
         if index >= self.records {
             return None;

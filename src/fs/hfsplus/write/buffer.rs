@@ -149,7 +149,10 @@ impl BlockDevice for Buffer {
             let (index, within) = (at / self.page, (at % self.page) as usize);
             let (now, later) = rest.split_at(rest.len().min(self.page as usize - within));
             if now.len() as u64 == self.page {
-                pages.current.insert(index, now.into());
+                match pages.current.get_mut(&index) {
+                    Some(page) => page.copy_from_slice(now),
+                    None => drop(pages.current.insert(index, now.into())),
+                }
             } else {
                 if !pages.current.contains_key(&index) {
                     let mut page = vec![0; self.page as usize].into_boxed_slice();
