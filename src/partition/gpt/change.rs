@@ -270,7 +270,7 @@ mod tests {
             (moved(3, 800 << 10..900 << 10), Kind::NotFound),
             (moved(u32::MAX, 800 << 10..900 << 10), Kind::NotFound),
         ] {
-            let error = change(&disk, LEN, &[wanted.clone()]).unwrap_err();
+            let error = change(&disk, LEN, std::slice::from_ref(&wanted)).unwrap_err();
             assert_eq!(error.kind(), kind, "{wanted:?}: {error}");
         }
         assert_eq!(change(&disk, 512 * 40, &[]).unwrap_err().kind(), Kind::Limit);

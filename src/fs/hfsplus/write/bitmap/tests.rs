@@ -97,7 +97,7 @@ fn the_last_run_is_found_across_windows() {
 #[test]
 fn the_last_blocks_of_the_largest_volume() {
     let scratch = tempfile::tempdir().unwrap();
-    let file = LocalFile::open(&scratch.path().join("bitmap"), Open::CreateNew).unwrap().unwrap();
+    let file = LocalFile::open(scratch.path().join("bitmap"), Open::CreateNew).unwrap().unwrap();
     file.set_len(1 << 29, Leave::Zeros).unwrap();
     let blocks = 1 << 20;
     let mut fork = ForkRaw { logical_size: (1_u64 << 29).into(), total_blocks: blocks.into(), ..Default::default() };
