@@ -11,7 +11,8 @@ use super::nature::{Habit, Nature};
 use super::world::World;
 use crate::device::{BlockDevice, Memory};
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, check};
-use crate::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+use crate::fs::{Change, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+use crate::problem::Problem;
 use crate::progress::Silent;
 use crate::testing::Random;
 use crate::{Kind, Result};
@@ -173,17 +174,35 @@ impl Life {
     }
 
     fn check(&mut self) {
-        let mut problems = check(self.device.clone(), &Silent).expect("a check");
-        // What is open may be without a name; and who found no room for a journal could not take away what was.
-        if self.cramped || self.handles.iter().any(|handle| handle.is_nameless(&self.world)) {
-            problems.retain(|problem| !problem.error.to_string().contains("was deleted while open"));
-        }
+        let problems = self.problems();
         assert!(problems.is_empty(), "{problems:#?}");
         let found = World::read(&HfsPlus::open(self.device.clone()).expect("a clean volume"), self.nature.case_sensitive);
         self.cramped = false;
         // What is open and has no name is still in the model.
         if let Some(difference) = self.world.difference(&found, &BTreeSet::new()) {
             panic!("after unmounting: {difference}");
+        }
+    }
+
+    /// What a check of the unmounted volume finds that should not be.
+    fn problems(&self) -> Vec<Problem> {
+        let mut problems = check(self.device.clone(), &Silent).expect("a check");
+        let is_left = |problem: &Problem| problem.error.to_string().contains("was deleted while open");
+        // What is open may be without a name; and where no room was found for a journal, it could not be taken away.
+        let may_be_left = || self.cramped || self.handles.iter().any(|handle| handle.is_nameless(&self.world));
+        if problems.iter().any(is_left) && (may_be_left() || !self.can_change()) {
+            problems.retain(|problem| !is_left(problem));
+        }
+        problems
+    }
+
+    /// Whether the unmounted volume has room for the journal that changes need.
+    fn can_change(&self) -> bool {
+        let copy = self.nature.open(Arc::new(Memory::from(self.device.to_vec()))).expect("a clean volume opens");
+        match copy.set_attributes(copy.root(), &Change { mode: Some(0o700), ..Change::default() }) {
+            Ok(()) => true,
+            Err(error) if error.kind() == Kind::Limit => false,
+            Err(error) => panic!("changing the root folder: {error}"),
         }
     }
 
@@ -213,8 +232,7 @@ impl Life {
     pub(super) fn end(mut self) -> Tally {
         self.handles.clear();
         self.volume = None;
-        let mut problems = check(self.device.clone(), &Silent).expect("a check");
-        problems.retain(|problem| !self.cramped || !problem.error.to_string().contains("was deleted while open"));
+        let problems = self.problems();
         assert!(problems.is_empty(), "life {}, at its end: {problems:#?}", self.seed);
         self.tally
     }
