@@ -4,6 +4,7 @@
 
 mod codecs;
 mod crypt;
+mod formats;
 mod measure;
 mod nbd;
 mod report;
@@ -81,6 +82,7 @@ const GROUPS: &[Group] = &[
     (&[15], nbd::encrypted),
     (&[17, 18, 19], codecs::pack_and_unpack),
     (&[20, 21], trees::build_and_extract),
+    (&[22], formats::formats),
     (&[23], scale::million_bands),
     (&[25], startup::info),
     (&[30], volumes::small_files),
