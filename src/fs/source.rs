@@ -23,20 +23,7 @@ pub struct Tree {
 impl Tree {
     /// A root folder with nothing in it, made at `moment`, for a volume that is only formatted.
     pub fn empty(moment: Timestamp) -> Self {
-        let root = SourceNode {
-            parent: 0,
-            name: Box::default(),
-            kind: SourceKind::Folder,
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            flags: 0,
-            created: Some(moment),
-            modified: moment,
-            changed: Some(moment),
-            accessed: Some(moment),
-            xattrs: Vec::new(),
-        };
+        let root = SourceNode::made(0, "", SourceKind::Folder, 0o755, moment);
         Self { nodes: vec![root], contents: Box::new(InHand) }
     }
 }
@@ -146,6 +133,26 @@ pub struct SourceNode {
     pub accessed: Option<Timestamp>,
     /// Extended attributes under their macOS names; `com.apple.FinderInfo` and `com.apple.ResourceFork` among them.
     pub xattrs: Vec<(Box<str>, Stream)>,
+}
+
+impl SourceNode {
+    /// A node that comes from nowhere, made at `moment`.
+    pub fn made(parent: u32, name: &str, kind: SourceKind, mode: u16, moment: Timestamp) -> Self {
+        Self {
+            parent,
+            name: name.into(),
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            flags: 0,
+            created: Some(moment),
+            modified: moment,
+            changed: Some(moment),
+            accessed: Some(moment),
+            xattrs: Vec::new(),
+        }
+    }
 }
 
 /// What a source node is.

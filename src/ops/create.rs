@@ -15,10 +15,12 @@ use std::time::SystemTime;
 use uuid::Uuid;
 
 use super::convert::{self, ConvertOptions};
+use super::finder::{self, Look};
 use super::format::{NewFormat, VolumeOptions};
-use super::import::{self, FolderOptions};
+use super::import::{self, FolderOptions, Item};
 use crate::codec::Level;
 use crate::container::Format;
+use crate::container::udif::Resource;
 use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
@@ -57,6 +59,10 @@ pub struct CreateOptions {
     pub encryption: Option<Encryption>,
     /// As [`open::CreateOptions::thin`]; of blank disks only, because what a volume relies on to be zeros would be noise.
     pub thin: bool,
+    /// How the Finder is to show the volume. `None`: as what it is filled with says.
+    pub look: Option<Look>,
+    /// What is put into a compressed or read-only image beside its disk, such as a licence.
+    pub resources: Vec<Resource>,
 }
 
 /// A volume to be made.
@@ -118,6 +124,8 @@ pub enum Source {
     Empty,
     /// What is in a folder of the host. The image itself is left out if it lies there.
     Folder(PathBuf),
+    /// Files and folders of the host side by side.
+    Items(Vec<Item>),
     /// What is in a tar archive.
     Tar(PathBuf),
     /// What is in a tar archive that is read to its end first, into a nameless file beside the image.
@@ -136,6 +144,7 @@ impl fmt::Debug for Source {
         match self {
             Self::Empty => f.write_str("Empty"),
             Self::Folder(path) => f.debug_tuple("Folder").field(path).finish(),
+            Self::Items(items) => f.debug_tuple("Items").field(items).finish(),
             Self::Tar(path) => f.debug_tuple("Tar").field(path).finish(),
             Self::TarStream(_) => f.write_str("TarStream"),
         }
@@ -155,8 +164,21 @@ pub struct Created {
 ///
 /// Whatever goes wrong, or if `progress` says stop, nothing is left of it, and what was at `path` is as it was.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    let CreateOptions { format, len, band_size, sector_size, level, overwrite, volume, more_volumes, epoch, encryption, thin } =
-        options;
+    let CreateOptions {
+        format,
+        len,
+        band_size,
+        sector_size,
+        level,
+        overwrite,
+        volume,
+        more_volumes,
+        epoch,
+        encryption,
+        thin,
+        look,
+        resources,
+    } = options;
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
@@ -165,6 +187,14 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         |len| open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption: encryption.clone(), thin };
     let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0)).check());
     checked.map_err(|error| error.in_file(path))?;
+    if !resources.is_empty() && !format.is_udif() {
+        let message = format!("{format} has no place for a licence or other resources; compressed and read-only images have");
+        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    }
+    if look.is_some() && volume.is_none() {
+        let message = "the Finder shows a volume, and the disk is to be blank";
+        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    }
     if thin && volume.is_some() {
         let message =
             "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
@@ -183,6 +213,11 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     }
     let ids = Ids::new(epoch, &name, &tree);
     let options = VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume, more_volumes };
+    if let Some(look) = look {
+        let number = |tree: &Tree, node| file_system.number_of(tree, &options, node);
+        let volume = finder::Volume { name: &options.name, created, number: &number };
+        finder::dress(&mut tree, &look, &volume).map_err(|error| error.in_file(path))?;
+    }
     let plan = Planned { layout, partition_type: file_system.partition_type(), volume: file_system.plan(tree, options)? };
     let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {
@@ -190,7 +225,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         let scratch = scratch_beside(path, len, encryption.is_some())?;
         let disk = scratch.image().disk();
         let built = plan.build(disk, ids.disk, progress)?;
-        let options = ConvertOptions { format, level, overwrite, encryption, ..ConvertOptions::default() };
+        let options = ConvertOptions { format, level, overwrite, encryption, resources, ..ConvertOptions::default() };
         let image = convert::udif::pack(convert::Source::Disk(&**disk), path, &options, progress)
             .map_err(|error| error.in_file(path))?
             .image;
@@ -254,6 +289,7 @@ fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progres
     match source {
         Source::Empty => Ok(Tree::empty(created)),
         Source::Folder(folder) => import::folder(&folder, &FolderOptions { leave_out: vec![image.to_owned()] }, progress),
+        Source::Items(items) => import::items(&items, created, &FolderOptions { leave_out: vec![image.to_owned()] }, progress),
         Source::Tar(archive) => import::tar(&archive, progress),
         Source::TarStream(mut stream) => {
             let beside = image.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -9,6 +9,7 @@ pub mod convert;
 pub mod create;
 pub mod diagnose;
 pub mod export;
+pub mod finder;
 mod folders;
 pub mod format;
 pub mod import;

@@ -10,6 +10,7 @@ mod common;
 mod compressed;
 mod disk;
 mod encrypted;
+mod finder;
 mod gdisk;
 mod guest_listing;
 mod libfshfs;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     apfs_readers::add(&mut suite);
     compressed::add(&mut suite);
     encrypted::add(&mut suite);
+    finder::add(&mut suite);
     gdisk::add(&mut suite);
     libfshfs::add(&mut suite);
     linux_kernel::add(&mut suite);

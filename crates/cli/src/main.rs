@@ -18,6 +18,7 @@ mod output;
 mod parts;
 mod passphrase;
 mod progress;
+mod recipe;
 mod sheet;
 mod source;
 mod target;

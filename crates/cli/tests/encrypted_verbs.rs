@@ -66,6 +66,7 @@ const LINES: &[&str] = &[
 /// Verbs that open no image, or none of its data, or tell without it what they can; and `serve`, which does not end by itself.
 const WITHOUT: &[&str] = &[
     "create",
+    "dmg",
     "stack help",
     "resources help",
     "passwd list",

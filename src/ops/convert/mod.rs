@@ -14,6 +14,7 @@ use std::path::Path;
 
 use crate::codec::Level;
 use crate::container::Format;
+use crate::container::udif::Resource;
 use crate::crypt::Encryption;
 use crate::device::BlockDevice;
 use crate::open::{CreateOptions, Draft, Image};
@@ -48,6 +49,8 @@ pub struct ConvertOptions {
     pub remove_signature: bool,
     /// Whether to go on where the source's own checksums say that it is damaged.
     pub ignore_checksums: bool,
+    /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing is taken from the source.
+    pub resources: Vec<Resource>,
 }
 
 impl ConvertOptions {
@@ -55,6 +58,9 @@ impl ConvertOptions {
     fn check(&self, from: &Image) -> Result<()> {
         self.keep_signature(from)?;
         check_level(self.format, self.level)?;
+        if !self.resources.is_empty() && !self.format.is_udif() {
+            return Err(Error::new(Kind::Invalid, "image", format!("{} has no resources", self.format)));
+        }
         self.create(from).check()
     }
 

@@ -9,6 +9,7 @@ use crate::container::udif::{self, Area, EncodeOptions, Encoded, Numbers, Sink, 
 use crate::crypt;
 use crate::device::BlockDevice;
 use crate::open::{FileDraft, Keys, OpenOptions};
+use crate::ops::resources::add;
 use crate::partition::{self, Scheme};
 use crate::progress::Progress;
 use crate::{Kind, Result};
@@ -23,6 +24,11 @@ pub(in crate::ops) fn pack(from: Source<'_>, to: &Path, options: &ConvertOptions
         let copied = write(from, options.ignore_checksums, (*format, *level), &mut out, progress)?;
         out.finish()?;
         progress.check()?;
+        if !options.resources.is_empty() {
+            let (mut resources, _) = udif::read_list(target)?;
+            add(&mut resources, options.resources.clone(), false)?;
+            udif::write_list(target, &resources)?;
+        }
         progress.stage("flush", 0);
         target.flush()?;
         Ok(copied)

@@ -76,14 +76,28 @@ impl NewFormat {
         }
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
-                let VolumeOptions { name, block_size, created, latest, id, .. } = options;
-                let (identifier, _) = id.as_u64_pair();
-                let case_sensitive = matches!(self, Self::Hfsx | Self::HfsxJournaled);
-                let journaled = matches!(self, Self::HfsPlusJournaled | Self::HfsxJournaled);
-                let options = hfsplus::Options { name, case_sensitive, journaled, block_size, created, latest, identifier };
-                Ok(Box::new(hfsplus::Plan::new(tree, options)?))
+                Ok(Box::new(hfsplus::Plan::new(tree, self.hfsplus(options))?))
             }
             Self::Apfs | Self::ApfsCaseSensitive => self.plan_apfs(tree, options),
+        }
+    }
+
+    fn hfsplus(self, options: VolumeOptions) -> hfsplus::Options {
+        let VolumeOptions { name, block_size, created, latest, id, .. } = options;
+        let (identifier, _) = id.as_u64_pair();
+        let case_sensitive = matches!(self, Self::Hfsx | Self::HfsxJournaled);
+        let journaled = matches!(self, Self::HfsPlusJournaled | Self::HfsxJournaled);
+        hfsplus::Options { name, case_sensitive, journaled, block_size, created, latest, identifier }
+    }
+
+    /// The number that `node` will have on the volume that is made of `tree`, for aliases, which have 32 bits for it: 0 where
+    /// the numbers of files are longer, and aliases go by names.
+    pub(in crate::ops) fn number_of(self, tree: &Tree, options: &VolumeOptions, node: u32) -> Result<u32> {
+        match self {
+            Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
+                hfsplus::number_of(tree, &self.hfsplus(options.clone()), node)
+            }
+            Self::Apfs | Self::ApfsCaseSensitive => Ok(0),
         }
     }
 

@@ -6,6 +6,7 @@
 mod apple_double;
 mod folder;
 mod host_contents;
+mod items;
 mod look;
 mod single;
 mod tar;
@@ -14,6 +15,7 @@ mod volume;
 mod walk;
 
 pub use folder::{FolderOptions, folder};
+pub use items::{Item, items};
 pub use single::single;
 pub use tar::{tar, tar_stream};
 pub use volume::volume;

@@ -216,6 +216,7 @@ impl Convert {
             encryption,
             remove_signature,
             ignore_checksums,
+            resources: Vec::new(),
         })
     }
 

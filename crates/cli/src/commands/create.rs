@@ -119,6 +119,8 @@ impl Create {
             epoch: epoch()?,
             encryption: None,
             thin: self.thin,
+            look: None,
+            resources: Vec::new(),
         };
         if options.volume.is_none() && self.size.is_none() {
             return Err(Failure::usage("create", "a blank disk needs --size, a volume --from, --fs or --volname"));

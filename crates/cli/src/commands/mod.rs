@@ -12,6 +12,7 @@ mod convert;
 mod cp;
 mod create;
 mod diagnose;
+mod dmg;
 mod du;
 mod erase_keys;
 mod extract;
@@ -53,6 +54,7 @@ use crate::output::Output;
 pub(crate) enum Command {
     Create(create::Create),
     Format(format::Format),
+    Dmg(Box<dmg::Dmg>),
     /// Show what an image is, layer by layer, and what is in it
     #[command(alias = "imageinfo")]
     Info(info::Info),
@@ -117,6 +119,7 @@ impl Command {
         match self {
             Self::Create(verb) => verb.run(output),
             Self::Format(verb) => verb.run(output),
+            Self::Dmg(verb) => verb.run(output),
             Self::Info(verb) => verb.run(output),
             Self::Ls(verb) => verb.run(output),
             Self::Tree(verb) => verb.run(output),

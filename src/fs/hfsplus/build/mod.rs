@@ -219,6 +219,12 @@ impl Plan {
     }
 }
 
+/// The number that `node` will have on the volume that is made of `tree`.
+pub fn number_of(tree: &Tree, options: &Options, node: u32) -> Result<u32> {
+    let order = if options.case_sensitive { NameOrder::Binary } else { NameOrder::Folding };
+    Ok(Objects::new(tree, &options.name, order, options.journaled)?.cnid(node).0)
+}
+
 impl VolumePlan for Plan {
     fn minimum_len(&self) -> Result<u64> {
         self.minimum_len()

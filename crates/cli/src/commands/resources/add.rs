@@ -75,7 +75,7 @@ impl Add {
     }
 }
 
-fn read(path: &Path) -> Outcome<Vec<u8>> {
+pub(in crate::commands) fn read(path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error| Error::io("resources", "cannot be read", error).in_file(path);
     if path.metadata().map_err(failed)?.len() > MOST_BYTES {
         return Err(Error::new(Kind::Limit, "resources", format!("is longer than {MOST_BYTES} bytes")).in_file(path).into());

@@ -1,6 +1,6 @@
 //! `bandsaw resources`: what was put into a compressed image beside its disk.
 
-mod add;
+pub(super) mod add;
 mod extract;
 mod list;
 mod remove;

@@ -1,0 +1,200 @@
+//! `bandsaw dmg`: a disk image for people, as software is handed out in.
+
+use std::path::{Path, PathBuf};
+
+use bandsaw::codec::Level;
+use bandsaw::container::Format;
+use bandsaw::container::udif::{Resource, licence};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::finder::{Background, Window};
+use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::import::Item;
+use bandsaw::{Error, Kind, size};
+use clap::{Args, ValueHint};
+
+use super::create::epoch;
+use super::resources::add as resources;
+use crate::facts::Facts;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::recipe::{self, Recipe};
+use crate::sheet;
+
+/// Make a disk image to hand out, with a window as it should look: nothing is mounted
+///
+/// What is in FOLDER comes into the volume; an application (a folder called .app) and a file come there under their own
+/// name. Icon, background and places of icons become what the Finder reads: .VolumeIcon.icns, a picture in .background,
+/// and .DS_Store.
+///
+/// A recipe says the same in a file, TOML or JSON (.json). It may have the keys of appdmg or dmgbuild, _ or - in them;
+/// paths in it start at its folder. Options on the command line come before it.
+///
+/// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw dmg build -o App.dmg
+  bandsaw dmg App.app -o App.dmg --applications --place App.app=160,200 --place Applications=480,200
+  bandsaw dmg build -o App.dmg --volname \"App 2\" --icon disk.icns --background picture.png --window 640x400
+  bandsaw dmg build -o App.dmg --license LICENSE.txt --format ulfo
+  bandsaw dmg --recipe appdmg.json -o App.dmg
+  SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     the same bytes every time")]
+pub(crate) struct Dmg {
+    /// Folders, applications and files to put into the volume
+    #[arg(value_name = "FOLDER", required_unless_present = "recipe")]
+    sources: Vec<PathBuf>,
+    /// The image to make
+    #[arg(short, long, value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Take everything that no option says from this file: TOML, or JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    recipe: Option<PathBuf>,
+    /// Name of the volume; without it that of the folder or application
+    #[arg(long, value_name = "NAME")]
+    volname: Option<String>,
+    /// Icon of the volume, in Apple's icns format
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    icon: Option<PathBuf>,
+    /// What is behind the icons: a picture, or a color as #rrggbb
+    #[arg(long, value_name = "FILE|COLOR", value_hint = ValueHint::FilePath)]
+    background: Option<PathBuf>,
+    /// Size of the window in points, and where it opens
+    #[arg(long, value_name = "WxH[+X+Y]", value_parser = recipe::window)]
+    window: Option<Window>,
+    /// Size of the icons in points, 128 without it
+    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(16..=512))]
+    icon_size: Option<u16>,
+    /// Size of the names below them, 12 without it
+    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u16).range(10..=16))]
+    text_size: Option<u16>,
+    /// Where the icon of something in the root is: the middle of it, from the window's upper left corner
+    #[arg(long = "place", value_name = "NAME=X,Y", value_parser = recipe::place)]
+    places: Vec<(String, (u32, u32))>,
+    /// Add a link to /Applications
+    #[arg(long)]
+    applications: bool,
+    /// A licence that macOS shows before the image is opened: text in UTF-8, or RTF
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, visible_alias = "licence")]
+    license: Option<PathBuf>,
+    /// Format: udzo (without it), ulfo, ulmo, udbz, or any other that `create` makes
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// File system: hfs+ (without it), apfs, or any other that `create` makes
+    #[arg(long, value_name = "FS")]
+    fs: Option<NewFormat>,
+    /// Size of the disk; without it what the files need, and some room
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// How hard to compress udzo: 1 (fast) to 9 (small, without it)
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
+    level: Option<u8>,
+    /// Replace an image that exists
+    #[arg(long, visible_alias = "ov")]
+    overwrite: bool,
+}
+
+/// What is handed out is packed once and fetched often.
+const LEVEL: u8 = 9;
+
+impl Dmg {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let mut recipe = self.recipe.as_deref().map(Recipe::read).transpose()?.unwrap_or_default();
+        recipe.warnings.iter().for_each(|warning| output.warn(warning));
+        let target = self.output.clone().or(recipe.output.take());
+        let target = target.ok_or_else(|| Failure::usage("--output", "the image to make is not named"))?;
+        let format = self.format.or(recipe.format).unwrap_or(Format::Udzo);
+        let bar = Bar::new(output);
+        let options = self.options(recipe, format, output)?;
+        let made = create(&target, options, &bar).map_err(|error| self.advise(error))?;
+        let facts = Facts::of(&made.image, &bar)?;
+        drop(bar);
+        facts.warn(output);
+        output.done(&facts, |out| sheet::write(&facts, output, out))
+    }
+
+    fn options(&self, recipe: Recipe, format: Format, output: &Output) -> Outcome<CreateOptions> {
+        let level = self.level.or(recipe.level);
+        if level.is_some() && format != Format::Udzo {
+            output.warn(&format!("{format} has no levels of compression, only udzo has"));
+        }
+        let level = (format == Format::Udzo).then(|| Level::new(level.unwrap_or(LEVEL))).transpose()?;
+        let name = self.volname.clone().or_else(|| recipe.name.clone()).or_else(|| self.name_of_source());
+        let license = self.license.as_deref().or(recipe.license.as_deref());
+        let mut look = recipe.look.clone();
+        look.icon = self.icon.clone().or(look.icon);
+        look.window = self.window.unwrap_or(look.window);
+        look.icons.size = self.icon_size.map_or(look.icons.size, f64::from);
+        look.icons.text_size = self.text_size.map_or(look.icons.text_size, f64::from);
+        look.places.extend(self.places.iter().cloned());
+        if let Some(background) = &self.background {
+            let color = background.to_str().and_then(recipe::color);
+            look.background = color.map_or_else(|| Background::Picture(background.clone()), Background::Color);
+        }
+        Ok(CreateOptions {
+            format,
+            len: self.size.or(recipe.size),
+            level,
+            overwrite: self.overwrite,
+            epoch: epoch()?,
+            resources: license.map_or_else(|| Ok(Vec::new()), resources_of)?,
+            volume: Some(NewVolume {
+                layout: Layout::Gptspud,
+                name: name.unwrap_or_else(|| "untitled".to_owned()),
+                format: self.fs.or(recipe.fs).unwrap_or_default(),
+                block_size: None,
+                source: Source::Items(self.items(recipe.items)?),
+            }),
+            look: Some(look),
+            ..CreateOptions::default()
+        })
+    }
+
+    /// What the volume is filled with: folders first, for a whole one gives the root its owner and mode.
+    fn items(&self, of_recipe: Vec<Item>) -> Outcome<Vec<Item>> {
+        let mut items = self.sources.iter().map(|path| item(path)).collect::<Outcome<Vec<_>>>()?;
+        items.sort_by_key(|item| !matches!(item, Item::Contents(_)));
+        items.extend(of_recipe);
+        let link = recipe::applications();
+        if self.applications && !items.contains(&link) {
+            items.push(link);
+        }
+        Ok(items)
+    }
+
+    /// The name of the first source, of an application without its extension.
+    fn name_of_source(&self) -> Option<String> {
+        let path = self.sources.first()?.canonicalize().ok()?;
+        let name = if path.is_dir() && !is_application(&path) { path.file_name() } else { path.file_stem() };
+        Some(name?.to_str()?.to_owned())
+    }
+
+    fn advise(&self, error: Error) -> Failure {
+        match error.kind() {
+            Kind::Conflict if !self.overwrite && error.layer() == "create" => {
+                Failure::from(error).hint("--overwrite replaces it")
+            }
+            Kind::NotFound if error.layer() == "finder" => {
+                Failure::from(error).hint("only what is in the volume's root can be given a place or be hidden")
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+fn is_application(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "app")
+}
+
+fn item(path: &Path) -> Outcome<Item> {
+    if path.is_dir() && !is_application(path) {
+        return Ok(Item::Contents(path.to_owned()));
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Failure::usage("FOLDER", "a path that ends in a name expected").in_file(path))?;
+    Ok(Item::At { from: path.to_owned(), to: name.to_owned() })
+}
+
+fn resources_of(path: &Path) -> Outcome<Vec<Resource>> {
+    Ok(licence(&resources::read(path)?).map_err(|error| error.in_file(path))?)
+}

@@ -1,0 +1,114 @@
+//! A value of a recipe, and what it is taken for.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bandsaw::ops::finder::Window;
+use bandsaw::{Error, Kind, Result};
+use serde_json::Value as Json;
+
+use super::LAYER;
+
+/// A value, and the key it has; paths in it start at a folder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Value<'a> {
+    pub(super) key: &'a str,
+    pub(super) json: &'a Json,
+    pub(super) folder: &'a Path,
+}
+
+impl<'a> Value<'a> {
+    /// The error about it.
+    pub(super) fn refused(&self, message: impl Into<String>) -> Error {
+        Error::new(Kind::Invalid, LAYER, message.into()).named(self.key)
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.json.is_null()
+    }
+
+    /// What `take` makes of it; `None` of null, which is how dmgbuild says nothing.
+    pub(super) fn some<T>(&self, take: impl FnOnce(&Self) -> Result<T>) -> Result<Option<T>> {
+        if self.is_null() { Ok(None) } else { take(self).map(Some) }
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str> {
+        self.json.as_str().ok_or_else(|| self.refused("text expected"))
+    }
+
+    pub(super) fn parse<T: FromStr<Err = Error>>(&self) -> Result<T> {
+        self.text()?.parse()
+    }
+
+    pub(super) fn path(&self) -> Result<PathBuf> {
+        Ok(self.folder.join(self.text()?))
+    }
+
+    pub(super) fn truth(&self) -> Result<bool> {
+        self.json.as_bool().ok_or_else(|| self.refused("true or false expected"))
+    }
+
+    pub(super) fn number(&self) -> Result<f64> {
+        self.json.as_f64().ok_or_else(|| self.refused("a number expected"))
+    }
+
+    /// Points, of which fractions are cut.
+    pub(super) fn points(&self) -> Result<u32> {
+        let number = self.number()?;
+        let fits = (0.0..=f64::from(u32::MAX)).contains(&number);
+        if fits { Ok(number as u32) } else { Err(self.refused("a number from 0 expected")) }
+    }
+
+    /// A whole number from 1.
+    pub(super) fn whole(&self, most: u8) -> Result<u8> {
+        let number = self.json.as_u64().and_then(|number| u8::try_from(number).ok());
+        let number = number.filter(|number| (1..=most).contains(number));
+        number.ok_or_else(|| self.refused(format!("a whole number from 1 to {most} expected")))
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<Self>> {
+        let list = self.json.as_array().ok_or_else(|| self.refused("a list expected"))?;
+        Ok(list.iter().map(|json| Self { json, ..*self }).collect())
+    }
+
+    pub(super) fn texts(&self) -> Result<Vec<String>> {
+        self.list()?.iter().map(|value| Ok(value.text()?.to_owned())).collect()
+    }
+
+    pub(super) fn pair<T>(&self, take: impl Fn(&Self) -> Result<T>) -> Result<(T, T)> {
+        match &self.list()?[..] {
+            [first, second] => Ok((take(first)?, take(second)?)),
+            _ => Err(self.refused("a list of two expected")),
+        }
+    }
+
+    /// The keys and values of a table.
+    pub(super) fn table(&self) -> Result<Vec<(&'a str, Self)>> {
+        let table = self.json.as_object().ok_or_else(|| self.refused("a table expected"))?;
+        Ok(table.iter().map(|(key, json)| (key.as_str(), Self { json, ..*self })).collect())
+    }
+
+    /// What stands under `key` of a table.
+    pub(super) fn get(&self, key: &str) -> Option<Self> {
+        self.json.get(key).map(|json| Self { json, ..*self })
+    }
+
+    /// appdmg's table of a window, or the text of `--window`.
+    pub(super) fn window(&self) -> Result<Window> {
+        if let Json::String(text) = self.json {
+            return super::window(text);
+        }
+        self.table()?;
+        let part = |table: &str, key: &str, default: u32| {
+            let part = self.get(table).and_then(|table| table.get(key));
+            part.map_or(Ok(default), |value| value.points())
+        };
+        let Window { x, y, width, height } = Window::default();
+        Ok(Window {
+            x: part("position", "x", x)?,
+            y: part("position", "y", y)?,
+            width: part("size", "width", width)?,
+            height: part("size", "height", height)?,
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! The outer shape of a `.DS_Store`: blocks that a buddy allocator hands out, and the list of where they are.
+//!
+//! Source: docs/formats/ds_store.md §1.
+
+use std::collections::BTreeSet;
+
+use crate::{Error, Kind, Result};
+
+use super::LAYER;
+
+/// Bytes of the smallest block, as a power of two: the low bits of an address say how large its block is.
+const LEAST_WIDTH: u32 = 5;
+/// All blocks together are no longer, as a power of two.
+const MOST_WIDTH: u32 = 31;
+/// The list of blocks is padded to a multiple of this many.
+const ADDRESSES: usize = 256;
+/// What stands before all blocks: they are counted from behind it.
+const ALIGNMENT: [u8; 4] = [0, 0, 0, 1];
+const MAGIC: &[u8; 4] = b"Bud1";
+/// What the Finder writes behind the place of the list of blocks; readers pass over it.
+const BEHIND: [u8; 16] = [0, 0, 0x10, 0x0C, 0, 0, 0, 0x87, 0, 0, 0x20, 0x0B, 0, 0, 0, 0];
+
+/// Where a block is: its offset, and its size as a power of two in the low bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Address(u32);
+
+impl Address {
+    fn new(offset: u32, width: u32) -> Self {
+        Self(offset | width)
+    }
+
+    fn offset(self) -> usize {
+        (self.0 & !0x1F) as usize
+    }
+
+    fn len(self) -> usize {
+        1 << (self.0 & 0x1F)
+    }
+}
+
+/// A file of blocks. Block 0 is the list of the others.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    addresses: Vec<Address>,
+    bytes: Vec<u8>,
+    /// By width: offsets of free blocks.
+    free: Vec<BTreeSet<u32>>,
+}
+
+impl Blocks {
+    pub(super) fn new() -> Self {
+        // The header takes the first of the smallest blocks, so one of each size is left.
+        let free = (0..=MOST_WIDTH).map(|width| (LEAST_WIDTH..MOST_WIDTH).contains(&width).then_some(1 << width));
+        let free = free.map(BTreeSet::from_iter).collect();
+        Self { addresses: vec![Address(0)], bytes: vec![0; 1 << LEAST_WIDTH], free }
+    }
+
+    /// Stores `bytes` in a block of at least `least` bytes; returns its number.
+    pub(super) fn add(&mut self, bytes: &[u8], least: usize) -> Result<u32> {
+        let address = self.allocate(bytes.len().max(least))?;
+        self.write(address, bytes);
+        self.addresses.push(address);
+        Ok(self.addresses.len() as u32 - 1)
+    }
+
+    /// The file, in which `name` leads to block `number`.
+    pub(super) fn finish(mut self, name: &str, number: u32) -> Result<Vec<u8>> {
+        // Taking a block for the list divides at most one free block of each size into as many more.
+        let longest = self.list(name, number).len() + 4 * MOST_WIDTH as usize;
+        let place = self.allocate(longest)?;
+        self.addresses[0] = place;
+        let list = self.list(name, number);
+        self.write(place, &list);
+        let (offset, len) = (place.offset() as u32, place.len() as u32);
+        let mut header = MAGIC.to_vec();
+        [offset, len, offset].iter().for_each(|word| header.extend(word.to_be_bytes()));
+        header.extend(BEHIND);
+        self.write(Address::new(0, LEAST_WIDTH), &header);
+        Ok([&ALIGNMENT[..], &self.bytes].concat())
+    }
+
+    fn list(&self, name: &str, number: u32) -> Vec<u8> {
+        let mut list = Vec::new();
+        let mut word = |word: u32| list.extend(word.to_be_bytes());
+        word(self.addresses.len() as u32);
+        word(0);
+        let padded = self.addresses.len().next_multiple_of(ADDRESSES);
+        self.addresses.iter().map(|address| address.0).chain(std::iter::repeat(0)).take(padded).for_each(&mut word);
+        word(1);
+        list.push(name.len() as u8);
+        list.extend(name.as_bytes());
+        list.extend(number.to_be_bytes());
+        for free in &self.free {
+            list.extend((free.len() as u32).to_be_bytes());
+            free.iter().for_each(|offset| list.extend(offset.to_be_bytes()));
+        }
+        list
+    }
+
+    fn allocate(&mut self, len: usize) -> Result<Address> {
+        let width = len.next_power_of_two().ilog2().max(LEAST_WIDTH);
+        let found = (width..MOST_WIDTH).find_map(|wide| Some((wide, self.free.get_mut(wide as usize)?.pop_first()?)));
+        let (wide, offset) = found.ok_or_else(|| Error::new(Kind::Limit, LAYER, "a .DS_Store holds no more than 2 GiB"))?;
+        // The upper half of each block that is divided stays free.
+        for half in width..wide {
+            self.free[half as usize].insert(offset + (1 << half));
+        }
+        Ok(Address::new(offset, width))
+    }
+
+    fn write(&mut self, place: Address, bytes: &[u8]) {
+        let (start, end) = (place.offset(), place.offset() + place.len());
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_as_large_as_wanted_and_apart() {
+        let mut blocks = Blocks::new();
+        for len in [1, 32, 33, 4096, 20, 4096] {
+            blocks.add(&vec![0xAA; len], len).unwrap();
+        }
+        let mut taken: Vec<_> = blocks.addresses[1..].iter().map(|address| (address.offset(), address.len())).collect();
+        taken.push((0, 32));
+        for (width, free) in blocks.free.iter().enumerate() {
+            taken.extend(free.iter().map(|&offset| (offset as usize, 1 << width)));
+        }
+        taken.sort();
+        assert!(taken.iter().all(|(offset, len)| offset % len == 0));
+        assert_eq!(
+            taken.iter().fold(0, |end, &(offset, len)| {
+                assert_eq!(offset, end);
+                end + len
+            }),
+            1 << MOST_WIDTH
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! How the Finder shows a volume: its icon, its window, what is behind the icons and where they are.
+//!
+//! All that is files of the volume and bits of its root: `.VolumeIcon.icns`, a picture in a hidden folder, and `.DS_Store`
+//! ([`ds_store`], in blocks of a [`buddy`] allocator), whose records are property lists ([`views`]) with an [`alias`] to the
+//! picture. [`dress`] puts them into a tree of files before a volume is made of it.
+
+mod alias;
+mod buddy;
+mod ds_store;
+mod look;
+mod views;
+
+use std::fs;
+use std::path::Path;
+
+use self::alias::Alias;
+use self::ds_store::{DsStore, Value};
+pub use self::look::{Arrange, Background, Bars, Icons, ListView, Look, View, Window};
+use crate::fs::hfsplus::layout::mac_date;
+use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
+use crate::fs::{Timestamp, UF_HIDDEN};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "finder";
+
+/// Icons and pictures are smaller.
+const MOST_BYTES: u64 = 256 << 20;
+const ICON: &str = ".VolumeIcon.icns";
+const STORE: &str = ".DS_Store";
+const PICTURES: &str = ".background";
+const FINDER_INFO: &str = "com.apple.FinderInfo";
+/// Bytes of [`FINDER_INFO`], and where its flags are, of files as of folders.
+const INFO_LEN: usize = 32;
+const FLAGS_AT: usize = 8;
+const HAS_CUSTOM_ICON: u16 = 0x0400;
+const EXTENSION_HIDDEN: u16 = 0x0010;
+const INVISIBLE: u16 = 0x4000;
+
+/// The volume that is dressed.
+pub(super) struct Volume<'a> {
+    pub(super) name: &'a str,
+    pub(super) created: Timestamp,
+    /// The number that a node of the tree will have on the volume, where volumes of its kind have such numbers.
+    pub(super) number: &'a dyn Fn(&Tree, u32) -> Result<u32>,
+}
+
+/// Adds to `tree` what makes the Finder show it as `look` says. Names that `look` places or hides must be there.
+pub(super) fn dress(tree: &mut Tree, look: &Look, volume: &Volume<'_>) -> Result<()> {
+    let date = volume.created;
+    if let Some(path) = &look.icon {
+        let icon = read(path)?;
+        if !icon.starts_with(b"icns") {
+            return Err(Error::new(Kind::Invalid, LAYER, "is no icon: a file in Apple's icns format is expected").in_file(path));
+        }
+        let node = put(tree, 0, ICON, Stream::Bytes(icon.into()), date)?;
+        // The Finder takes only an icon that says so for one.
+        let info = info_of(&mut tree.nodes[node as usize])?;
+        info[4..8].copy_from_slice(b"icnC");
+        set_flags(&mut tree.nodes[node as usize], INVISIBLE)?;
+        set_flags(&mut tree.nodes[0], HAS_CUSTOM_ICON)?;
+    }
+    for (names, flag) in [(&look.hidden, INVISIBLE), (&look.without_extension, EXTENSION_HIDDEN)] {
+        for name in names {
+            let node = find(tree, name)?;
+            set_flags(&mut tree.nodes[node as usize], flag)?;
+            if flag == INVISIBLE {
+                tree.nodes[node as usize].flags |= UF_HIDDEN;
+            }
+        }
+    }
+    let alias = match &look.background {
+        Background::Picture(path) => Some(picture(tree, path, volume)?),
+        Background::None | Background::Color(_) => None,
+    };
+    // What is hidden anyway is often placed out of sight, there or not.
+    look.places.keys().filter(|name| !name.starts_with('.')).try_for_each(|name| find(tree, name).map(drop))?;
+    let store = store(look, alias)?;
+    put(tree, 0, STORE, Stream::Bytes(store.into()), date)?;
+    Ok(())
+}
+
+/// Puts the picture into its folder; returns the alias that leads there.
+fn picture(tree: &mut Tree, path: &Path, volume: &Volume<'_>) -> Result<Vec<u8>> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).filter(|extension| extension.len() <= 8);
+    let name = extension.map_or_else(|| "background".to_owned(), |extension| format!("background.{extension}"));
+    let folder = folder(tree, 0, PICTURES, volume.created)?;
+    let file = put(tree, folder, &name, Stream::Bytes(read(path)?.into()), volume.created)?;
+    let date = mac_date(volume.created);
+    let alias = Alias {
+        volume: volume.name,
+        volume_created: date,
+        folder: (PICTURES, (volume.number)(tree, folder)?),
+        file: (&name, (volume.number)(tree, file)?),
+        created: date,
+    };
+    Ok(alias.to_bytes())
+}
+
+fn store(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    let mut store = DsStore::default();
+    let style = Value::Type(views::style(look.view));
+    store.add(".", b"bwsp", &Value::Blob(views::window(look)?))?;
+    store.add(".", b"icvl", &style)?;
+    store.add(".", b"icvp", &Value::Blob(views::icons(look, alias)?))?;
+    if look.view != View::Icons {
+        store.add(".", b"lsvp", &Value::Blob(views::list(look)?))?;
+    }
+    store.add(".", b"vSrn", &Value::Long(1))?;
+    store.add(".", b"vstl", &style)?;
+    for (name, (x, y)) in &look.places {
+        let mut place = [x.to_be_bytes(), y.to_be_bytes()].concat();
+        place.extend([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]);
+        store.add(name, b"Iloc", &Value::Blob(place))?;
+    }
+    store.finish()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error| Error::io(LAYER, "cannot be read", error).in_file(path);
+    if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
+        return Err(Error::new(Kind::Limit, LAYER, format!("is longer than {MOST_BYTES} bytes")).in_file(path));
+    }
+    fs::read(path).map_err(failed)
+}
+
+/// The entry of the root with this name.
+fn find(tree: &Tree, name: &str) -> Result<u32> {
+    child(tree, 0, name).ok_or_else(|| Error::not_found(LAYER, name))
+}
+
+fn child(tree: &Tree, parent: u32, name: &str) -> Option<u32> {
+    let is_it = |(_, node): &(u32, &SourceNode)| node.parent == parent && *node.name == *name;
+    (0..).zip(&tree.nodes).skip(1).find(is_it).map(|(number, _)| number)
+}
+
+/// Puts a file into a folder of the tree, in the place of a file of the same name.
+fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timestamp) -> Result<u32> {
+    if let Some(there) = child(tree, parent, name) {
+        let node = &mut tree.nodes[there as usize];
+        if !matches!(node.kind, SourceKind::File(_)) {
+            return Err(Error::new(Kind::Conflict, LAYER, "is in the source already, and is no plain file").named(name));
+        }
+        node.kind = SourceKind::File(contents);
+        (node.created, node.modified) = (Some(date), date);
+        return Ok(there);
+    }
+    tree.nodes.push(SourceNode::made(parent, name, SourceKind::File(contents), 0o644, date));
+    Ok(tree.nodes.len() as u32 - 1)
+}
+
+fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u32> {
+    match child(tree, parent, name) {
+        Some(there) if tree.nodes[there as usize].kind == SourceKind::Folder => Ok(there),
+        Some(_) => Err(Error::new(Kind::Conflict, LAYER, "is in the source already, and is no folder").named(name)),
+        None => {
+            tree.nodes.push(SourceNode::made(parent, name, SourceKind::Folder, 0o755, date));
+            Ok(tree.nodes.len() as u32 - 1)
+        }
+    }
+}
+
+/// The Finder's information of a node, made if there is none.
+fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
+    let at = match node.xattrs.iter().position(|(name, _)| **name == *FINDER_INFO) {
+        Some(at) => at,
+        None => {
+            node.xattrs.push((FINDER_INFO.into(), Stream::Bytes(Box::new([0; INFO_LEN]))));
+            node.xattrs.len() - 1
+        }
+    };
+    match &mut node.xattrs[at].1 {
+        Stream::Bytes(bytes) if bytes.len() == INFO_LEN => Ok(bytes),
+        _ => Err(Error::new(Kind::Invalid, LAYER, format!("{FINDER_INFO} has not {INFO_LEN} bytes")).named(&*node.name)),
+    }
+}
+
+fn set_flags(node: &mut SourceNode, flags: u16) -> Result<()> {
+    let flags = flags.to_be_bytes();
+    let info = info_of(node)?;
+    info.iter_mut().skip(FLAGS_AT).zip(flags).for_each(|(byte, flag)| *byte |= flag);
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! How the window of a folder looks: the property lists of the Finder's records `bwsp`, `icvp` and `lsvp`.
+//!
+//! Source: docs/formats/ds_store.md §3.
+
+use plist::{Dictionary, Value};
+
+use super::{Background, LAYER, Look, View};
+use crate::{Error, Kind, Result};
+
+/// The window: `bwsp`.
+pub(super) fn window(look: &Look) -> Result<Vec<u8>> {
+    let super::Window { x, y, width, height } = look.window;
+    let mut list = Dictionary::new();
+    list.insert("WindowBounds".into(), format!("{{{{{x}, {y}}}, {{{width}, {height}}}}}").into());
+    let bars = &look.bars;
+    for (key, shown) in [
+        ("ShowStatusBar", bars.status),
+        ("ContainerShowSidebar", false),
+        ("PreviewPaneVisibility", false),
+        ("ShowTabView", bars.tabs),
+        ("ShowToolbar", bars.toolbar),
+        ("ShowPathbar", bars.path),
+        ("ShowSidebar", bars.sidebar),
+    ] {
+        list.insert(key.into(), shown.into());
+    }
+    list.insert("SidebarWidth".into(), Value::Integer(bars.sidebar_width.into()));
+    binary(list)
+}
+
+/// The view as icons: `icvp`. `alias` leads to the picture behind them, if there is one.
+pub(super) fn icons(look: &Look, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    let (kind, [red, green, blue]) = match look.background {
+        Background::None => (0, [1.0; 3]),
+        Background::Color(color) => (1, color),
+        Background::Picture(_) => (2, [1.0; 3]),
+    };
+    let mut list = Dictionary::new();
+    list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
+    list.insert("backgroundType".into(), Value::Integer(kind.into()));
+    let icons = &look.icons;
+    for (key, number) in [
+        ("backgroundColorRed", red),
+        ("backgroundColorGreen", green),
+        ("backgroundColorBlue", blue),
+        ("gridOffsetX", icons.grid_offset.0),
+        ("gridOffsetY", icons.grid_offset.1),
+        ("gridSpacing", icons.grid_spacing),
+        ("textSize", icons.text_size),
+        ("iconSize", icons.size),
+        ("scrollPositionX", icons.scroll.0),
+        ("scrollPositionY", icons.scroll.1),
+    ] {
+        list.insert(key.into(), Value::Real(number));
+    }
+    list.insert("arrangeBy".into(), icons.arrange_by.word().into());
+    for (key, shown) in
+        [("showIconPreview", icons.preview), ("showItemInfo", icons.item_info), ("labelOnBottom", !icons.label_on_the_right)]
+    {
+        list.insert(key.into(), shown.into());
+    }
+    if let Some(alias) = alias {
+        list.insert("backgroundImageAlias".into(), Value::Data(alias));
+    }
+    binary(list)
+}
+
+/// The view as a list: `lsvp`.
+pub(super) fn list(look: &Look) -> Result<Vec<u8>> {
+    let mut list = Dictionary::new();
+    list.insert("viewOptionsVersion".into(), Value::Integer(1.into()));
+    list.insert("sortColumn".into(), "name".into());
+    for (key, number) in [("textSize", look.list.text_size), ("iconSize", look.list.icon_size)] {
+        list.insert(key.into(), Value::Real(number));
+    }
+    for (key, on) in
+        [("showIconPreview", look.icons.preview), ("useRelativeDates", true), ("calculateAllSizes", look.list.all_sizes)]
+    {
+        list.insert(key.into(), on.into());
+    }
+    let columns = [("name", 300, true), ("dateModified", 181, false), ("size", 97, false), ("kind", 115, true)];
+    let columns = columns.iter().enumerate().map(|(index, (name, width, ascending))| {
+        let mut column = Dictionary::new();
+        column.insert("index".into(), Value::Integer((index as u64).into()));
+        column.insert("width".into(), Value::Integer((*width).into()));
+        column.insert("identifier".into(), (*name).into());
+        column.insert("visible".into(), true.into());
+        column.insert("ascending".into(), (*ascending).into());
+        ((*name).to_owned(), Value::Dictionary(column))
+    });
+    list.insert("columns".into(), Value::Dictionary(columns.collect()));
+    binary(list)
+}
+
+/// `vstl` and `icvl`: which view the window opens with.
+pub(super) fn style(view: View) -> [u8; 4] {
+    match view {
+        View::Icons => *b"icnv",
+        View::List => *b"Nlsv",
+        View::Columns => *b"clmv",
+        View::Gallery => *b"Flwv",
+    }
+}
+
+fn binary(list: Dictionary) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let failed = |error: plist::Error| Error::new(Kind::Invalid, LAYER, "cannot be written as a property list").caused_by(error);
+    Value::Dictionary(list).to_writer_binary(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
