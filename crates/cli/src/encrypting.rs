@@ -47,6 +47,11 @@ pub(crate) struct Encrypting {
 }
 
 impl Encrypting {
+    /// With these certificates beside the passphrase, everything else as by default.
+    pub(crate) fn with_certificates(certificate: Vec<PathBuf>) -> Self {
+        Self { certificate, ..Self::default() }
+    }
+
     pub(crate) fn with(&self, cipher: Cipher, passphrase: Secret) -> Outcome<Encryption> {
         let certificates = self.certificate.iter().map(|path| passphrase::certificate(path)).collect::<Result<_, _>>()?;
         Ok(Encryption {

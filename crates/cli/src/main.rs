@@ -10,6 +10,7 @@ mod commands;
 mod encrypting;
 mod facts;
 mod failure;
+mod hdiutil;
 mod layers;
 mod map;
 mod new_file;
@@ -26,10 +27,18 @@ mod text;
 
 use std::process::ExitCode;
 
+use hdiutil::Face;
 use output::Output;
 
 fn main() -> ExitCode {
-    let cli = args::parse(std::env::args_os());
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(face) = Face::of(words.first().map(|word| &**word)) {
+        return ExitCode::from(hdiutil::run(face, &words[1..]));
+    }
+    let cli = args::parse(words);
+    if let Some((face, words)) = cli.command.face() {
+        return ExitCode::from(hdiutil::run(face, words));
+    }
     let output = Output::new(&cli.global);
     match cli.command.run(&output) {
         Ok(()) => ExitCode::SUCCESS,

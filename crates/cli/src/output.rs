@@ -25,6 +25,8 @@ pub(crate) struct Output {
     aside: bool,
     color_out: bool,
     color_err: bool,
+    /// Whether programs read on standard output how far work has come.
+    percentages: bool,
 }
 
 /// A colour or weight of text on terminals.
@@ -70,7 +72,18 @@ impl Output {
             aside: false,
             color_out: colored(terminal),
             color_err: colored(io::stderr().is_terminal()),
+            percentages: false,
         }
+    }
+
+    /// The same, with lines `PERCENTAGE:n` on standard output if programs want them.
+    pub(crate) fn for_programs(self, percentages: bool) -> Self {
+        Self { percentages, ..self }
+    }
+
+    /// Whether work tells on standard output how far it has come.
+    pub(crate) fn tells_percentages(&self) -> bool {
+        self.percentages
     }
 
     /// Whether facts are printed for programs.

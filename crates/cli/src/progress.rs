@@ -1,6 +1,6 @@
 //! A bar on the terminal, and Ctrl-C that stops work where nothing breaks.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,34 @@ pub(crate) struct Bar {
     began: Instant,
     /// Whether the bar waits for [`PATIENCE`] to run out before it is drawn.
     waiting: AtomicBool,
+    percentages: Option<Percentages>,
+}
+
+/// Progress for programs: a line for each whole percent.
+#[derive(Debug, Default)]
+struct Percentages {
+    total: AtomicU64,
+    done: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Percentages {
+    fn stage(&self, total: u64) {
+        self.total.store(total, Ordering::Relaxed);
+        self.done.store(0, Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
+        if total == 0 {
+            println!("PERCENTAGE:-1.000000");
+        }
+    }
+
+    fn advance(&self, n: u64) {
+        let (total, done) = (self.total.load(Ordering::Relaxed), self.done.fetch_add(n, Ordering::Relaxed).saturating_add(n));
+        let percent = (u128::from(done) * 100).checked_div(total.into()).map_or(0, |percent| percent.min(100) as u64);
+        if self.told.fetch_max(percent, Ordering::Relaxed) < percent {
+            println!("PERCENTAGE:{percent}.000000");
+        }
+    }
 }
 
 impl Bar {
@@ -44,7 +72,12 @@ impl Bar {
             let _ = flag::register_usize(signal, Arc::clone(&STOPPED_BY), usize::try_from(signal).unwrap_or(1));
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        Self { bar, began: Instant::now(), waiting: AtomicBool::new(output.shows_progress()) }
+        Self {
+            bar,
+            began: Instant::now(),
+            waiting: AtomicBool::new(output.shows_progress()),
+            percentages: output.tells_percentages().then(Percentages::default),
+        }
     }
 
     fn show_once_patience_ends(&self) {
@@ -62,6 +95,9 @@ impl Progress for Bar {
             0 => "{msg:>8} {spinner} {human_pos}",
             _ => "{msg:>8} {wide_bar} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
         };
+        if let Some(percentages) = &self.percentages {
+            percentages.stage(total);
+        }
         self.bar.reset();
         self.bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         self.bar.set_length(total);
@@ -70,6 +106,9 @@ impl Progress for Bar {
     }
 
     fn advance(&self, n: u64) {
+        if let Some(percentages) = &self.percentages {
+            percentages.advance(n);
+        }
         self.bar.inc(n);
         self.show_once_patience_ends();
     }

@@ -67,6 +67,8 @@ const LINES: &[&str] = &[
 const WITHOUT: &[&str] = &[
     "create",
     "dmg",
+    "hdiutil",
+    "diskutil",
     "stack help",
     "resources help",
     "passwd list",

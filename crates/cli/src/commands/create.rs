@@ -222,7 +222,7 @@ fn whole_sectors(size: u64, sector_size: Option<u32>, output: &Output) -> u64 {
 }
 
 /// The date of SOURCE_DATE_EPOCH, if that is set.
-pub(super) fn epoch() -> Outcome<Option<Timestamp>> {
+pub(crate) fn epoch() -> Outcome<Option<Timestamp>> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(text) = std::env::var_os(NAME).filter(|text| !text.is_empty()) else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.parse().ok());

@@ -36,7 +36,7 @@ use crate::sheet;
 Examples:
   bandsaw dmg build -o App.dmg
   bandsaw dmg App.app -o App.dmg --applications --place App.app=160,200 --place Applications=480,200
-  bandsaw dmg build -o App.dmg --volname \"App 2\" --icon disk.icns --background picture.png --window 640x400
+  bandsaw dmg build -o App.dmg --volname App2 --icon disk.icns --background picture.png --window 640x400
   bandsaw dmg build -o App.dmg --license LICENSE.txt --format ulfo
   bandsaw dmg --recipe appdmg.json -o App.dmg
   SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     the same bytes every time")]

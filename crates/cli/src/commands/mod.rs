@@ -16,6 +16,7 @@ mod dmg;
 mod du;
 mod erase_keys;
 mod extract;
+mod faces;
 mod format;
 mod info;
 mod isencrypted;
@@ -44,9 +45,14 @@ mod trim;
 mod verify;
 mod xattr;
 
+pub(crate) use create::epoch;
+
+use std::ffi::OsString;
+
 use clap::Subcommand;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::hdiutil::Face;
 use crate::output::Output;
 
 /// A verb and its arguments.
@@ -106,6 +112,8 @@ pub(crate) enum Command {
     IsEncrypted(isencrypted::IsEncrypted),
     #[command(alias = "erasekeys")]
     EraseKeys(erase_keys::EraseKeys),
+    Hdiutil(faces::Hdiutil),
+    Diskutil(faces::Diskutil),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Write the manual pages into a folder
@@ -114,6 +122,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The face of another program that is meant, and the words behind its name.
+    pub(crate) fn face(&self) -> Option<(Face, &[OsString])> {
+        match self {
+            Self::Hdiutil(face) => Some((Face::Hdiutil, &face.words)),
+            Self::Diskutil(face) => Some((Face::Diskutil, &face.words)),
+            _ => None,
+        }
+    }
+
     /// Does what was asked and prints what came of it.
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self {
@@ -160,6 +177,9 @@ impl Command {
             Self::Passwd(verb) => verb.run(output),
             Self::IsEncrypted(verb) => verb.run(output),
             Self::EraseKeys(verb) => verb.run(output),
+            Self::Hdiutil(_) | Self::Diskutil(_) => {
+                Err(Failure::usage("hdiutil", "another program's words are not understood within its own"))
+            }
             Self::Completions(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),
         }

@@ -1,0 +1,41 @@
+//! `hdiutil checksum`.
+
+use bandsaw::ops::checksum::{Algorithm, checksum};
+
+use super::call::{Call, usage};
+use super::facts::{dictionary, text};
+use super::table::Effect::Done;
+use super::table::Takes::Value;
+use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use crate::failure::Outcome;
+use crate::progress::Bar;
+
+const OPTIONS: &[Opt] = &[opt(
+    &["type"],
+    Value("name"),
+    Done(
+        "CRC32, MD5, SHA (SHA1), SHA256, SHA384, SHA512, of the disk's bytes; UDIF-CRC32 and UDIF-MD5 are taken for the same sums",
+    ),
+)];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["checksum"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Computes a checksum of the disk",
+    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let name = call.value("type").ok_or_else(|| usage("-type is missing".to_owned()))?.to_ascii_uppercase();
+    let algorithm: Algorithm = name.strip_prefix("UDIF-").unwrap_or(&name).parse()?;
+    let (image, _) = call.open()?;
+    let bar = Bar::new(&call.output);
+    let sum = checksum(&**image.disk(), algorithm, &bar)?;
+    drop(bar);
+    if call.has("plist") {
+        return call.plist(dictionary([("checksum-type", text(name)), ("checksum-value", text(sum))]));
+    }
+    call.tell(&format!("{name}: ${}\n", sum.to_uppercase()))
+}

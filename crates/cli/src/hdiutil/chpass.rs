@@ -1,0 +1,37 @@
+//! `hdiutil chpass`.
+
+use super::call::Call;
+use super::table::Effect::{Done, Refused};
+use super::table::Takes::{Nothing, Value};
+use super::table::{COMMON, Opt, Verb, opt};
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[
+    opt(&["oldstdinpass"], Nothing, Done("the old passphrase is read from standard input up to a NUL")),
+    opt(&["newstdinpass"], Nothing, Done("the new one is, behind the old one")),
+    opt(
+        &["recover"],
+        Value("keychain"),
+        Refused("keychains are not read; `bandsaw passwd` takes a private key as --private-key FILE"),
+    ),
+    opt(&["srcimagekey", "imagekey"], Value("key=value"), Done("hints for recognition, which needs none")),
+];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["chpass"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Changes the passphrase of an encrypted image",
+    options: &[COMMON, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let mut words = vec!["passwd".into(), call.image().into()];
+    for (option, own) in [("oldstdinpass", "--stdinpass"), ("newstdinpass", "--new-stdinpass")] {
+        if call.has(option) {
+            words.push(own.into());
+        }
+    }
+    call.own(words)
+}

@@ -1,0 +1,86 @@
+//! `hdiutil convert`.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use bandsaw::container::Format;
+
+use super::call::{Call, usage};
+use super::facts::{band_size, cipher, level, with_extension};
+use super::table::Effect::{Done, Ignored, Refused};
+use super::table::Takes::{File, Nothing, Value};
+use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use crate::encrypting::Cipher;
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[
+    opt(&["format"], Value("code"), Done("UDRW, UDRO, UDCO, UDZO, UDBZ, ULFO, ULMO, UDTO, UDSP, UDSB; UFBI is refused")),
+    opt(&["o", "outfile"], Value("file"), Done("the new image")),
+    opt(&["imagekey", "tgtimagekey"], Value("key=value"), Done("sparse-band-size in sectors, zlib-level; others change nothing")),
+    opt(
+        &["srcimagekey"],
+        Value("key=value"),
+        Done(
+            "diskimage-class=CRawDiskImage takes the source for a raw image; other keys are hints for recognition, which needs none",
+        ),
+    ),
+    opt(
+        &["stdinpass"],
+        Nothing,
+        Done("passphrases are read from standard input, each up to a NUL: the source's, then the new image's"),
+    ),
+    opt(&["shadow"], File, Done("this file lies over the source, without a name IMAGE.shadow")),
+    opt(
+        &["passphrase"],
+        Value("text"),
+        Refused("every user of the machine can read it in the list of processes; use -stdinpass"),
+    ),
+    opt(&["agentpass"], Nothing, Refused("there is no agent to ask; use -stdinpass")),
+    opt(&["recover"], Value("keychain"), Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE")),
+    opt(&["align"], Value("sectors"), Ignored("chunks are aligned as they have to be")),
+    opt(&["pmap", "nopmap"], Nothing, Ignored("the disk keeps the map that it has")),
+    opt(&["tasks"], Value("number"), Ignored("all processors work")),
+    opt(&["segmentSize"], Value("size"), Refused("`segment` cuts a finished image")),
+];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["convert"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Makes the same disk in another format, or with other bands",
+    options: &[COMMON, PLIST, PUPPET, OVERWRITE, ENCRYPTING, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let missing = |option: &str| usage(format!("-{option} is missing"));
+    let format: Format = call.value("format").ok_or_else(|| missing("format"))?.parse()?;
+    let target = with_extension(Path::new(call.value("o").ok_or_else(|| missing("o"))?), format);
+    let mut words: Vec<OsString> = vec!["convert".into(), call.image().into(), target.clone().into()];
+    words.extend(["--format".into(), format.code().to_ascii_lowercase().into()]);
+    if call.has("ov") {
+        words.push("--overwrite".into());
+    }
+    if let Some(size) = band_size(call, format)? {
+        words.extend(["--band-size".into(), size.to_string().into()]);
+    }
+    // Checks what it says; our own verb takes the number.
+    if level(call, format)?.is_some() {
+        words.extend(["--level".into(), call.key("imagekey", "zlib-level").unwrap_or_default().into()]);
+    }
+    words.extend(call.opening_for(call.is_encrypted()?));
+    if call.has("encryption") {
+        let cipher = if cipher(call) == Cipher::Aes256 { "aes-256" } else { "aes-128" };
+        words.push(format!("--encrypt={cipher}").into());
+        call.values("certificate").for_each(|path| words.extend(["--certificate".into(), path.into()]));
+        if call.has("stdinpass") {
+            words.push("--new-stdinpass".into());
+        }
+    } else if call.is_encrypted()? {
+        words.push("--decrypt".into());
+    }
+    // hdiutil drops a signature without a word.
+    words.push("--remove-signature".into());
+    call.own(words)?;
+    call.created(&[target])
+}

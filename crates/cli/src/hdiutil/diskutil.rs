@@ -1,0 +1,176 @@
+//! The face of macOS 26's `diskutil image`: the same tables, two dashes, decimal sizes.
+
+use std::ffi::OsString;
+
+use bandsaw::container::Format;
+use bandsaw::ops::resize::limits;
+use bandsaw::size;
+
+use super::call::{Call, usage};
+use super::facts::{dictionary, number};
+use super::imageinfo;
+use super::table::Effect::{Done, Ignored};
+use super::table::Takes::{Nothing, Value};
+use super::table::{Opt, Verb, opt};
+use crate::failure::Outcome;
+
+const COMMON: &[Opt] = &[
+    opt(&["verbose"], Nothing, Ignored("what is done is told in full anyway")),
+    opt(&["quiet"], Nothing, Done("nothing is printed; the exit status remains")),
+    opt(&["plist"], Nothing, Done("the result is a property list on standard output")),
+    opt(&["stdinpass", "stdinpassphrase"], Nothing, Done("passphrases are read from standard input, each up to a NUL")),
+];
+
+const CREATE: &[Opt] = &[
+    opt(&["format", "f"], Value("code"), Done("RAW (the default of blank), ASIF, UDSB; with from UDRO, UDZO, ULFO, ULMO too")),
+    opt(&["size", "s"], Value("size"), Done("of the disk: 10g is 10^10 bytes, 10Gi binary, a bare number bytes")),
+    opt(&["volumeName", "n"], Value("name"), Done("untitled without it")),
+    opt(&["fs"], Value("name"), Done("APFS without it, HFS+ and its kin, None; ExFAT and MS-DOS are refused")),
+    opt(&["encrypt", "e"], Nothing, Done("the new image is encrypted by AES-256")),
+    opt(&["shadow"], Value("file"), Done("lies over the source")),
+];
+
+const RESIZE: &[Opt] = &[
+    opt(&["size", "s"], Value("size or min"), Done("the new size; without it the limits are told")),
+    opt(&["image-only"], Nothing, Done("the disk alone, map and volume stay")),
+];
+
+const EXTRA: &[Opt] = &[opt(&["extra"], Nothing, Ignored("everything is told anyway"))];
+
+pub(super) const VERBS: &[&Verb] = &[
+    &Verb {
+        names: &["create"],
+        operands: "blank *image* | from *image* *image*",
+        count: (2, 3),
+        says: "Makes an empty image, or one with the disk of another",
+        options: &[COMMON, CREATE],
+        run: Some(create),
+    },
+    &Verb {
+        names: &["info"],
+        operands: "*image*",
+        count: (1, 1),
+        says: "Tells what an image is",
+        options: &[COMMON, EXTRA],
+        run: Some(imageinfo::run),
+    },
+    &Verb {
+        names: &["resize"],
+        operands: "*image*",
+        count: (1, 1),
+        says: "Makes disk, map and volume longer or shorter together, or tells the limits in bytes",
+        options: &[COMMON, RESIZE],
+        run: Some(resize),
+    },
+    &Verb {
+        names: &["chpass"],
+        operands: "*image*",
+        count: (1, 1),
+        says: "Changes the passphrase of an encrypted image",
+        options: &[COMMON],
+        run: Some(chpass),
+    },
+];
+
+/// Bytes; powers of ten without an `i`.
+fn bytes(text: &str) -> Outcome<u64> {
+    let letters = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let spelled = match letters.to_ascii_lowercase().as_str() {
+        "k" | "m" | "g" | "t" | "p" => format!("{text}B"),
+        "b" => text[..text.len() - 1].to_owned(),
+        _ => text.to_owned(),
+    };
+    Ok(size::parse(&spelled)?)
+}
+
+fn format(call: &Call) -> Outcome<Format> {
+    match call.value("format") {
+        None => Ok(Format::Udrw),
+        Some(word) if word.eq_ignore_ascii_case("RAW") => Ok(Format::Udrw),
+        Some(word) => Ok(word.parse()?),
+    }
+}
+
+fn create(call: &Call) -> Outcome {
+    let format = format(call)?.code().to_ascii_lowercase();
+    let mut words: Vec<OsString> = match call.operands() {
+        [kind, path] if kind == "blank" => {
+            let size = call.value("size").ok_or_else(|| usage("--size is missing".to_owned()))?;
+            let fs = call.value("fs").unwrap_or("APFS");
+            let size = bytes(size)?.to_string();
+            let mut words: Vec<_> = ["create", path, "--size", &size, "--fs", fs].map(OsString::from).into();
+            if !fs.eq_ignore_ascii_case("none") {
+                words.extend(["--volname".into(), call.value("volumeName").unwrap_or("untitled").into()]);
+            }
+            if call.has("encrypt") && call.has("stdinpass") {
+                words.push("--stdinpass".into());
+            }
+            words
+        }
+        [kind, from, to] if kind == "from" => {
+            let mut words: Vec<_> = ["convert", from, to].map(OsString::from).into();
+            let is_encrypted = Call::is_encrypted_at(from)?;
+            words.extend(call.opening_for(is_encrypted));
+            match (call.has("encrypt"), is_encrypted) {
+                (true, _) if call.has("stdinpass") => words.push("--new-stdinpass".into()),
+                (false, true) => words.push("--decrypt".into()),
+                _ => {}
+            }
+            words.push("--remove-signature".into());
+            words
+        }
+        _ => return Err(usage("blank and an image, or from and two images expected".to_owned())),
+    };
+    if call.has("encrypt") {
+        words.push("--encrypt=aes-256".into());
+    }
+    words.extend(["--format".into(), format.into()]);
+    call.own(words)?;
+    call.created(&call.operands().last().map(Into::into).into_iter().collect::<Vec<_>>())
+}
+
+fn resize(call: &Call) -> Outcome {
+    let Some(size) = call.value("size") else {
+        let (image, _) = call.open()?;
+        let found = limits(&image, None)?;
+        let sizes = [("Minimum Size", found.min), ("Current Size", found.current), ("Maximum Size", found.max)];
+        if call.has("plist") {
+            return call.plist(dictionary(sizes.map(|(what, bytes)| (what, number(bytes)))));
+        }
+        return call.tell(&sizes.map(|(what, bytes)| format!("{what}: {bytes}\n")).concat());
+    };
+    let mut words: Vec<OsString> = vec!["resize".into(), call.image().into()];
+    match size {
+        "min" => words.push("--min".into()),
+        size => words.extend(["--size".into(), bytes(size)?.to_string().into()]),
+    }
+    if call.has("image-only") {
+        words.push("--image-only".into());
+    }
+    words.extend(call.opening());
+    call.own(words)
+}
+
+fn chpass(call: &Call) -> Outcome {
+    let mut words: Vec<OsString> = vec!["passwd".into(), call.image().into()];
+    if call.has("stdinpass") {
+        words.extend(["--stdinpass".into(), "--new-stdinpass".into()]);
+    }
+    call.own(words)
+}
+
+/// What stands behind `diskutil` without `image` is about disks of the machine.
+pub(super) const ELSEWHERE: &str =
+    "only `diskutil image` is understood; `bandsaw list`, `attach`, `detach` and `mount` take the place of the verbs about disks";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_decimal() {
+        for (text, size) in [("10g", 10_000_000_000), ("10Gi", 10 << 30), ("512", 512), ("1MB", 1_000_000), ("100b", 100)] {
+            assert_eq!(bytes(text).unwrap(), size, "{text}");
+        }
+    }
+}

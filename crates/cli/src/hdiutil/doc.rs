@@ -1,0 +1,85 @@
+//! docs/hdiutil.md, from the tables.
+
+use std::fmt::Write as _;
+
+use super::table::{COMMON, Effect, Opt, Takes, Verb};
+use super::{VERBS, diskutil};
+
+const HEAD: &str = "\
+# The hdiutil face
+
+Called as `hdiutil` (a link of that name to `bandsaw`), or as `bandsaw hdiutil ...`, the command takes the verbs and options of macOS's
+hdiutil. This page is printed by `bandsaw hdiutil help -markdown` from the tables that the command reads its words by.
+
+* Options have one dash or two, can be shortened as long as no other begins like that, and have their value behind a space or `=`.
+* Sizes are powers of two: `b` sectors of 512 bytes, `k`, `m`, `g` (2^30), `t`, `p`, `e`; a bare number counts sectors.
+* The exit code is 0, or 1 for everything that fails. Standard error says `hdiutil: VERB failed - WORDS`, with hdiutil's words, and then
+  more in words of our own.
+* Where the name of a new image lacks the extension of its format (`.dmg`, `.sparseimage`, `.sparsebundle`, `.cdr`), it is added.
+* Text on standard output is for people; programs use `-plist`.
+
+*Done*: as on macOS. *Ignored*: taken, and changes nothing. *Refused*: the verb ends.
+";
+
+const DISKUTIL: &str = "
+# diskutil image
+
+Called as `diskutil`, or as `bandsaw diskutil image ...`, the command takes these verbs. Sizes are decimal: `10g` is 10,000,000,000 bytes,
+`10Gi` 2^30 times 10. The passphrases of source and new image stand on standard input in this order.
+";
+
+/// The page.
+pub(super) fn markdown() -> String {
+    let mut page = HEAD.to_owned();
+    page.push_str("\n## Options of every verb\n\n");
+    table(&mut page, COMMON.iter());
+    for verb in VERBS {
+        section(&mut page, "", verb);
+    }
+    page.push_str(DISKUTIL);
+    for verb in diskutil::VERBS {
+        section(&mut page, "diskutil image ", verb);
+    }
+    page
+}
+
+fn section(page: &mut String, before: &str, verb: &Verb) {
+    let [name, others @ ..] = verb.names else { return };
+    let also = others.iter().map(|name| format!(" (`{name}`)")).collect::<String>();
+    let operands = if verb.operands.is_empty() { String::new() } else { format!(" {}", verb.operands) };
+    let refused = if verb.run.is_none() { "Refused: " } else { "" };
+    let _ = writeln!(page, "\n## {before}{name}{operands}{also}\n\n{refused}{}.", verb.says);
+    let own: Vec<_> = verb.options().filter(|option| !COMMON.iter().any(|common| common.names == option.names)).collect();
+    if !own.is_empty() {
+        page.push('\n');
+        table(page, own.into_iter());
+    }
+}
+
+fn table<'a>(page: &mut String, options: impl Iterator<Item = &'a Opt>) {
+    page.push_str("| option | | |\n| --- | --- | --- |\n");
+    for option in options {
+        let names = option.names.iter().map(|name| format!("`-{name}`")).collect::<Vec<_>>().join(", ");
+        let value = match option.takes {
+            Takes::Nothing => String::new(),
+            Takes::Value(what) => format!(" *{what}*"),
+            Takes::Word(words) => format!(" [{}]", words.join("\\|")),
+            Takes::File => " [*file*]".to_owned(),
+        };
+        let (what, says) = match option.effect {
+            Effect::Done(says) => ("done", says),
+            Effect::Ignored(says) => ("ignored", says),
+            Effect::Refused(says) => ("refused", says),
+        };
+        let _ = writeln!(page, "| {names}{value} | {what} | {says} |");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_says_what_the_tables_say() {
+        let page = include_str!("../../../../docs/hdiutil.md");
+        assert!(page == super::markdown(), "bandsaw hdiutil help -markdown > docs/hdiutil.md");
+    }
+}

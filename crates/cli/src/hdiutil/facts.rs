@@ -1,0 +1,102 @@
+//! What several verbs read of a call or say of an image.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::codec::Level;
+use bandsaw::container::Format;
+use plist::{Dictionary, Value as Plist};
+
+use super::call::{Call, usage};
+use super::size::SECTOR;
+use crate::encrypting::Cipher;
+use crate::failure::Outcome;
+
+/// The path with the extension that hdiutil gives the format, unless it has it.
+pub(super) fn with_extension(path: &Path, format: Format) -> PathBuf {
+    let extension = match format {
+        Format::Udsb => "sparsebundle",
+        Format::Udsp => "sparseimage",
+        Format::Udto => "cdr",
+        Format::Asif => "asif",
+        _ => "dmg",
+    };
+    if path.extension().is_some_and(|has| has.eq_ignore_ascii_case(extension)) {
+        return path.to_owned();
+    }
+    let mut name: OsString = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(extension);
+    name.into()
+}
+
+/// `-imagekey sparse-band-size`, which counts sectors, in bytes.
+pub(super) fn band_size(call: &Call, format: Format) -> Outcome<Option<u64>> {
+    let Some(text) = call.key("imagekey", "sparse-band-size").filter(|_| format.has_bands()) else { return Ok(None) };
+    let bytes = text.parse::<u64>().ok().and_then(|sectors| sectors.checked_mul(SECTOR));
+    bytes.map(Some).ok_or_else(|| usage(format!("sparse-band-size={text} is no number of sectors")))
+}
+
+/// `-imagekey zlib-level`.
+pub(super) fn level(call: &Call, format: Format) -> Outcome<Option<Level>> {
+    let Some(text) = call.key("imagekey", "zlib-level").filter(|_| format == Format::Udzo) else { return Ok(None) };
+    let level = text.parse().map_err(|_| usage(format!("zlib-level={text} is no number from 1 to 9")))?;
+    Ok(Some(Level::new(level)?))
+}
+
+/// `-encryption`, whose value may be left out.
+pub(super) fn cipher(call: &Call) -> Cipher {
+    match call.value("encryption") {
+        Some(word) if word.eq_ignore_ascii_case("AES-256") => Cipher::Aes256,
+        _ => Cipher::Aes128,
+    }
+}
+
+/// A dictionary of a property list.
+pub(super) fn dictionary<'a>(entries: impl IntoIterator<Item = (&'a str, Plist)>) -> Plist {
+    Plist::Dictionary(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Dictionary>())
+}
+
+pub(super) fn number(number: u64) -> Plist {
+    Plist::Integer(number.into())
+}
+
+pub(super) fn text(text: impl Into<String>) -> Plist {
+    Plist::String(text.into())
+}
+
+/// What hdiutil calls a format.
+pub(super) fn description(format: Format) -> &'static str {
+    match format {
+        Format::Udrw => "raw read/write",
+        Format::Udto => "CD/DVD master",
+        Format::Udsb => "sparse bundle",
+        Format::Udsp => "sparse",
+        Format::Asif => "Apple sparse image",
+        Format::Udro => "UDIF read-only",
+        Format::Udco => "UDIF read-only compressed (ADC)",
+        Format::Udzo => "UDIF read-only compressed (zlib)",
+        Format::Udbz => "UDIF read-only compressed (bzip2)",
+        Format::Ulfo => "UDIF read-only compressed (lzfse)",
+        Format::Ulmo => "UDIF read-only compressed (lzma)",
+        other => other.description(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_get_the_extension_of_their_format() {
+        for (name, format, full) in [
+            ("a", Format::Udzo, "a.dmg"),
+            ("a.DMG", Format::Udrw, "a.DMG"),
+            ("a.iso", Format::Udto, "a.iso.cdr"),
+            ("a.1", Format::Udsb, "a.1.sparsebundle"),
+            ("a.dmg", Format::Udsp, "a.dmg.sparseimage"),
+        ] {
+            assert_eq!(with_extension(Path::new(name), format), Path::new(full));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `hdiutil help`.
+
+use super::call::Call;
+use super::table::Effect::Done;
+use super::table::{COMMON, Takes, Verb, opt};
+use super::{VERBS, doc};
+use crate::failure::Outcome;
+
+pub(super) const VERB: Verb = Verb {
+    names: &["help", "h", "?"],
+    operands: "",
+    count: (0, 1),
+    says: "Lists the verbs",
+    options: &[COMMON, &[opt(&["markdown"], Takes::Nothing, Done("this page"))]],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    if call.has("markdown") {
+        return call.tell(&doc::markdown());
+    }
+    let verbs = VERBS.iter().filter(|verb| verb.run.is_some());
+    let lines = verbs.map(|verb| format!("  {:12} {}\n", verb.names[0], verb.says)).collect::<String>();
+    call.tell(&format!("usage: hdiutil <verb> <options>\n{lines}docs/hdiutil.md lists all options, and what becomes of each.\n"))
+}

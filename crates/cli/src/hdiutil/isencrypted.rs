@@ -1,0 +1,42 @@
+//! `hdiutil isencrypted`.
+
+use std::path::Path;
+
+use bandsaw::crypt::WayIn;
+use bandsaw::device::Access;
+use bandsaw::open::KeyFile;
+use plist::Value as Plist;
+
+use super::call::Call;
+use super::facts::{dictionary, number, text};
+use super::table::{COMMON, PLIST, Verb};
+use crate::failure::Outcome;
+
+pub(super) const VERB: Verb = Verb {
+    names: &["isencrypted"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Tells whether an image is encrypted, and how",
+    options: &[COMMON, PLIST],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    if !call.has("plist") {
+        return call.own_aloud(vec!["isencrypted".into(), call.image().into()]);
+    }
+    let file = KeyFile::open(Path::new(call.image()), Access::ReadOnly)?;
+    let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
+    if let Some(header) = file.as_ref().map(KeyFile::description) {
+        let count = |is: fn(&WayIn) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
+        entries.extend([
+            ("blocksize", number(header.block.into())),
+            ("uuid", text(header.uuid.hyphenated().to_string().to_uppercase())),
+            ("version", number(header.version.into())),
+            ("passphrase-count", number(count(|way| matches!(way, WayIn::Passphrase { .. })))),
+            ("private-key-count", number(count(|way| matches!(way, WayIn::PublicKey { .. })))),
+            ("max-key-count", number(header.most_ways_in())),
+        ]);
+    }
+    call.plist(dictionary(entries))
+}

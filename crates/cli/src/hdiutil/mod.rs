@@ -1,0 +1,196 @@
+//! The face of Apple's `hdiutil`: its verbs, options, sizes, outputs and exit codes, for programs that call it.
+//!
+//! A verb is a file: the table of its options, and how it is said in operations of our own. [`table`] is what a table is made
+//! of, [`call`] reads words by it, [`doc`] prints it. Nothing here knows a format.
+
+mod call;
+mod checksum;
+mod chpass;
+mod compact;
+mod convert;
+mod create;
+mod diskutil;
+mod doc;
+mod erasekeys;
+mod facts;
+mod fsid;
+mod help;
+mod imageinfo;
+mod info;
+mod isencrypted;
+mod makehybrid;
+mod pmap;
+mod refused;
+mod resize;
+mod segment;
+mod size;
+mod table;
+mod udifderez;
+mod udifrez;
+mod verify;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use bandsaw::Kind;
+
+use self::call::{Call, usage};
+use self::table::Verb;
+use crate::failure::{Failure, Outcome};
+
+/// Every verb, in the order of the manual.
+const VERBS: &[&Verb] = &[
+    &help::VERB,
+    &create::VERB,
+    &convert::VERB,
+    &compact::VERB,
+    &resize::VERB,
+    &info::VERB,
+    &imageinfo::VERB,
+    &verify::VERB,
+    &checksum::VERB,
+    &isencrypted::VERB,
+    &chpass::VERB,
+    &erasekeys::VERB,
+    &pmap::VERB,
+    &fsid::VERB,
+    &segment::VERB,
+    &udifrez::VERB,
+    &udifderez::VERB,
+    &makehybrid::VERB,
+    &refused::FLATTEN,
+    &refused::UNFLATTEN,
+    &refused::BURN,
+    &refused::INTERNET_ENABLE,
+    &refused::PLUGINS,
+];
+
+/// A program of Apple's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Face {
+    Hdiutil,
+    Diskutil,
+}
+
+impl Face {
+    /// That of a program of this name.
+    pub(crate) fn of(program: Option<&OsStr>) -> Option<Self> {
+        match Path::new(program?).file_name()?.to_str()? {
+            "hdiutil" => Some(Self::Hdiutil),
+            "diskutil" => Some(Self::Diskutil),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hdiutil => "hdiutil",
+            Self::Diskutil => "diskutil",
+        }
+    }
+}
+
+/// Does what the words behind the program's name say; returns the exit code.
+pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
+    let words = match (face, words) {
+        (Face::Hdiutil, words) => words,
+        (Face::Diskutil, [image, words @ ..]) if image == "image" => words,
+        (Face::Diskutil, _) => {
+            eprintln!("diskutil: {}", diskutil::ELSEWHERE);
+            return FAILED;
+        }
+    };
+    let Some((name, rest)) = words.split_first() else {
+        eprintln!("{}: no verb given; `bandsaw hdiutil help` lists them", face.name());
+        return FAILED;
+    };
+    let name = name.to_string_lossy();
+    let is_quiet = rest.iter().any(|word| word == "-quiet") && !rest.iter().any(|word| word == "-verbose" || word == "-debug");
+    match verb(face, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
+        Ok(()) => 0,
+        Err(failure) => {
+            if !is_quiet {
+                tell(face, &name, &failure);
+            }
+            FAILED
+        }
+    }
+}
+
+/// hdiutil's exit code for all that fails.
+const FAILED: u8 = 1;
+
+fn verb(face: Face, name: &str) -> Outcome<&'static Verb> {
+    let verbs = if face == Face::Hdiutil { VERBS } else { diskutil::VERBS };
+    let found = verbs.iter().find(|verb| verb.names.contains(&name));
+    found.copied().ok_or_else(|| usage(format!("no verb {name}; `hdiutil help` lists them")))
+}
+
+fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
+    match verb.run {
+        Some(run) => run(&Call::parse(verb, words)?),
+        None => Err(usage(verb.says.to_owned())),
+    }
+}
+
+/// hdiutil's words for what went wrong, which programs look for, and then ours, which say more.
+fn tell(face: Face, verb: &str, failure: &Failure) {
+    let words = match failure.kind() {
+        Kind::Conflict => "File exists",
+        Kind::NotFound => "No such file or directory",
+        Kind::WrongKey => "Authentication error",
+        Kind::Corrupt => "image data corrupted",
+        Kind::ReadOnly => "Permission denied",
+        Kind::Invalid | Kind::OutOfRange => "Invalid argument",
+        Kind::Unsupported => "image not recognized",
+        Kind::Limit => "File too large",
+        Kind::Cancelled => "canceled",
+        _ => "Input/output error",
+    };
+    let words = if failure.message().contains("in use") { "Resource temporarily unavailable" } else { words };
+    let program = face.name();
+    eprintln!("{program}: {verb} failed - {words}\n{program}: {}", failure.message());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_means_one_thing() {
+        let mut verbs = BTreeSet::new();
+        for verb in VERBS.iter().chain(diskutil::VERBS) {
+            let is_of_diskutil = diskutil::VERBS.iter().any(|other| std::ptr::eq(*other, *verb));
+            assert!(verb.names.iter().all(|name| verbs.insert((is_of_diskutil, name))), "{:?}", verb.names);
+            let mut options = BTreeSet::new();
+            for option in verb.options() {
+                assert!(option.names.iter().all(|name| options.insert(name)), "{}: {:?}", verb.names[0], option.names);
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_read_by_the_table() {
+        let parse = |verb: &str, line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            Call::parse(super::verb(Face::Hdiutil, verb).unwrap(), &words)
+        };
+        let call =
+            parse("create", "-size 10g -ov -encryption AES-256 -fs HFS+ -imagekey a=1 -imagekey b=2 x.dmg -nospotlight").unwrap();
+        assert_eq!((call.value("size"), call.image(), call.value("encryption")), (Some("10g"), "x.dmg", Some("AES-256")));
+        assert_eq!((call.key("imagekey", "a"), call.key("imagekey", "b")), (Some("1"), Some("2")));
+        let call = parse("create", "-size=1m -encryption x.dmg").unwrap();
+        assert_eq!((call.value("size"), call.value("encryption"), call.has("encryption")), (Some("1m"), None, true));
+        let call = parse("convert", "x.dmg -form UDZO -o y -shadow z").unwrap();
+        assert_eq!((call.value("format"), call.value("shadow"), call.image()), (Some("UDZO"), Some("z"), "x.dmg"));
+        let call = parse("imageinfo", "-shadow x.dmg").unwrap();
+        assert_eq!((call.value("shadow"), call.image()), (None, "x.dmg"));
+        for (verb, line) in [("create", "-nonsense x"), ("create", "-size"), ("verify", "a b"), ("create", "-se 1 x")] {
+            assert!(parse(verb, line).is_err(), "{verb} {line}");
+        }
+        let refused = parse("verify", "-agentpass x.dmg").unwrap_err().message();
+        assert!(refused.contains("agent"), "{refused}");
+    }
+}

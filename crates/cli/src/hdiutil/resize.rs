@@ -1,0 +1,76 @@
+//! `hdiutil resize`.
+
+use bandsaw::ops::resize::limits;
+
+use super::call::{Call, usage};
+use super::facts::{dictionary, number};
+use super::size::{self, SECTOR};
+use super::table::Effect::{Done, Ignored};
+use super::table::Takes::{Nothing, Value};
+use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[
+    opt(&["size"], Value("number and b, k, m, g, t, p or e"), Done("the new size of the image")),
+    opt(&["sectors"], Value("number or min"), Done("the same in sectors; min: as small as what is in it allows")),
+    opt(&["imageonly"], Nothing, Done("the disk alone, map and volume stay")),
+    opt(&["partitiononly"], Nothing, Done("map and volume, the disk stays")),
+    opt(&["partitionID"], Value("number"), Done("this partition instead of the last")),
+    opt(&["growonly"], Nothing, Done("only if it gets longer")),
+    opt(&["shrinkonly"], Nothing, Done("only if it gets shorter")),
+    opt(&["limits"], Nothing, Done("tells the least, the present and the largest size in sectors")),
+    opt(&["nofinalgap"], Nothing, Ignored("no gap is left behind the last partition")),
+];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["resize"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Makes disk, map and volume longer or shorter together",
+    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let asked = ["size", "sectors"].iter().any(|option| call.has(option));
+    if call.has("limits") || !asked {
+        return tell_limits(call);
+    }
+    let image = match call.value("partitionID") {
+        Some(id) => format!("{}:#{id}", call.image()),
+        None => call.image().to_owned(),
+    };
+    let mut words = vec!["resize".into(), image.into()];
+    match (call.value("size"), call.value("sectors")) {
+        (Some("min"), _) | (_, Some("min")) => words.push("--min".into()),
+        (Some(text), _) => words.extend(["--size".into(), size::parse(text)?.to_string().into()]),
+        (None, text) => {
+            let bytes = text.and_then(|text| text.parse::<u64>().ok()).and_then(|sectors| sectors.checked_mul(SECTOR));
+            let bytes = bytes.ok_or_else(|| usage("-sectors is followed by a number or min".to_owned()))?;
+            words.extend(["--size".into(), bytes.to_string().into()]);
+        }
+    }
+    for (option, own) in [
+        ("imageonly", "--image-only"),
+        ("partitiononly", "--partition-only"),
+        ("growonly", "--grow-only"),
+        ("shrinkonly", "--shrink-only"),
+    ] {
+        if call.has(option) {
+            words.push(own.into());
+        }
+    }
+    words.extend(call.opening());
+    call.own(words)
+}
+
+fn tell_limits(call: &Call) -> Outcome {
+    let (image, _) = call.open()?;
+    let found = limits(&image, None)?;
+    let sizes = [("min", found.min), ("current", found.current), ("max", found.max)].map(|(what, bytes)| (what, bytes / SECTOR));
+    if call.has("plist") {
+        return call.plist(dictionary(sizes.map(|(what, sectors)| (what, number(sectors)))));
+    }
+    let [min, current, max] = sizes.map(|(_, sectors)| sectors);
+    call.tell(&format!(" min \t cur \t max \n{min}\t{current}\t{max}\n"))
+}

@@ -1,0 +1,27 @@
+//! `hdiutil udifderez`.
+
+use super::call::Call;
+use super::table::Effect::{Done, Refused};
+use super::table::Takes::Nothing;
+use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[
+    opt(&["xml"], Nothing, Done("as a list in XML, also without this option")),
+    opt(&["rez"], Nothing, Refused("Rez is a language of classic Mac OS's tools; -xml prints the same")),
+];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["udifderez"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Prints the resources of a compressed or read-only image",
+    options: &[COMMON, PLIST, OPENING, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let mut words: Vec<_> = ["resources", "extract", call.image(), "--all"].map(Into::into).into();
+    words.extend(call.opening());
+    call.own_aloud(words)
+}

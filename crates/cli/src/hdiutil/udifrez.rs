@@ -1,0 +1,29 @@
+//! `hdiutil udifrez`.
+
+use super::call::{Call, usage};
+use super::table::Effect::Done;
+use super::table::Takes::{Nothing, Value};
+use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[
+    opt(&["xml"], Value("file"), Done("the resources to put in, as a list in XML")),
+    opt(&["replaceall"], Nothing, Done("all others are removed, but block tables and the list of partitions")),
+];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["udifrez"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Puts resources, such as a licence, into a compressed or read-only image",
+    options: &[COMMON, PLIST, OPENING, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let list = call.value("xml").ok_or_else(|| usage("-xml is missing: lists in Rez are not read".to_owned()))?;
+    let how = if call.has("replaceall") { "--replace-all" } else { "--replace" };
+    let mut words: Vec<_> = ["resources", "add", call.image(), "--xml", list, how, "--remove-signature"].map(Into::into).into();
+    words.extend(call.opening());
+    call.own(words)
+}

@@ -1,0 +1,218 @@
+//! The face of hdiutil: as programs call it.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Output;
+
+use common::{Scratch, stderr};
+
+/// The command under the name `hdiutil`, with these words, and this on standard input.
+fn hdiutil(scratch: &Scratch, line: &str, input: &[u8]) -> Output {
+    let link = scratch.path("bin/hdiutil");
+    if !link.exists() {
+        fs::create_dir_all(scratch.path("bin")).unwrap();
+        symlink(env!("CARGO_BIN_EXE_bandsaw"), &link).unwrap();
+    }
+    let mut command = assert_cmd::Command::new(link);
+    command.args(line.split(' ')).current_dir(scratch.path("")).env_remove("SOURCE_DATE_EPOCH").write_stdin(input);
+    command.output().unwrap()
+}
+
+fn ok(scratch: &Scratch, line: &str) -> String {
+    let output = hdiutil(scratch, line, b"");
+    assert!(output.status.success(), "hdiutil {line}: {}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn fails(scratch: &Scratch, line: &str) -> String {
+    let output = hdiutil(scratch, line, b"");
+    assert_eq!(output.status.code(), Some(1), "hdiutil {line}");
+    assert!(output.stdout.is_empty(), "hdiutil {line}: a failure has nothing to say on standard output");
+    stderr(&output)
+}
+
+fn plist(scratch: &Scratch, line: &str) -> plist::Value {
+    let text = ok(scratch, line);
+    plist::Value::from_reader_xml(text.as_bytes()).unwrap_or_else(|error| panic!("hdiutil {line}: {error}: {text}"))
+}
+
+fn at<'a>(list: &'a plist::Value, keys: &[&str]) -> &'a plist::Value {
+    keys.iter().fold(list, |list, key| {
+        list.as_dictionary().and_then(|list| list.get(key)).unwrap_or_else(|| panic!("{key} in {list:?}"))
+    })
+}
+
+fn sample() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("src/letter", "dear diary");
+    scratch.write("src/folder/other", "other");
+    scratch.write("more/third", "third");
+    scratch
+}
+
+#[test]
+fn create_makes_what_the_options_say() {
+    let scratch = sample();
+    for (line, path, format, name) in [
+        ("create -size 10m -fs HFS+ -volname Disk -ov -nospotlight a", "a.dmg", "UDRW", Some("Disk")),
+        ("create -megabytes 10 -fs JHFS+ -volname J -type SPARSE b", "b.sparseimage", "UDSP", Some("J")),
+        ("create -sectors 20480 c.sparsebundle -imagekey sparse-band-size=2048", "c.sparsebundle", "UDSB", Some("untitled")),
+        ("create -srcfolder src -fs HFS+ -fsargs -c -format UDZO d -quiet", "d.dmg", "UDZO", Some("src")),
+        ("create -srcfolder src -srcdir more -fs HFS+ -format ULFO e -anyowners -noscrub", "e.dmg", "ULFO", Some("src")),
+        ("create -size 5m -layout NONE f.dmg", "f.dmg", "UDRW", None),
+        ("create -size 134217.728K -fs HFS+ -fsargs c=64 -volname G -plist g.dmg", "g.dmg", "UDRW", Some("G")),
+    ] {
+        let told = ok(&scratch, line);
+        let facts = scratch.json(&["info", path]);
+        assert_eq!(facts["format"], format, "{line}");
+        assert_eq!(facts["volumes"][0]["name"].as_str(), name, "{line}: {facts}");
+        assert_eq!(told.is_empty(), line.contains("-quiet"), "{line}: {told}");
+        assert!(told.is_empty() || told.contains(path), "{line}: {told}");
+    }
+    assert_eq!(scratch.json(&["info", "a.dmg"])["size"], 10 << 20);
+    assert_eq!(scratch.ok(&["cat", "d.dmg:/letter"]), "dear diary");
+    assert_eq!(scratch.ok(&["cat", "e.dmg:/more/third"]), "third");
+}
+
+#[test]
+fn an_encrypted_image_through_standard_input() {
+    let scratch = sample();
+    for format in ["UDZO", "UDRW", "UDSB"] {
+        let line = format!("create -srcfolder src -fs HFS+ -format {format} -encryption AES-256 -stdinpass -ov x");
+        let made = hdiutil(&scratch, &line, b"secret\0");
+        assert!(made.status.success(), "{}", stderr(&made));
+    }
+    let encrypted = plist(&scratch, "isencrypted -plist x.dmg");
+    assert_eq!(at(&encrypted, &["encrypted"]).as_boolean(), Some(true));
+    assert_eq!(at(&encrypted, &["passphrase-count"]).as_unsigned_integer(), Some(1));
+    assert!(ok(&scratch, "isencrypted x.dmg").starts_with("encrypted: YES"));
+    assert!(fails(&scratch, "imageinfo x.dmg").contains("Authentication error"));
+    let wrong = hdiutil(&scratch, "imageinfo -stdinpass x.dmg", b"wrong\0");
+    assert!(stderr(&wrong).contains("imageinfo failed - Authentication error"), "{}", stderr(&wrong));
+
+    let changed = hdiutil(&scratch, "chpass -oldstdinpass -newstdinpass x.dmg", b"secret\0other\0");
+    assert!(changed.status.success(), "{}", stderr(&changed));
+    let read = hdiutil(&scratch, "convert x.dmg -format UDRW -o plain -stdinpass", b"other\0");
+    assert!(read.status.success(), "{}", stderr(&read));
+    assert_eq!(scratch.ok(&["cat", "plain.dmg:/letter"]), "dear diary");
+    ok(&scratch, "erasekeys x.dmg");
+    assert!(!hdiutil(&scratch, "imageinfo -stdinpass x.dmg", b"other\0").status.success());
+}
+
+#[test]
+fn a_life_of_an_image() {
+    let scratch = sample();
+    ok(&scratch, "create -size 64m -fs HFS+ -volname Life life.dmg");
+    let before = scratch.json(&["info", "life.dmg"])["size"].as_u64().unwrap();
+    ok(&scratch, "resize -quiet -sectors min life.dmg");
+    let after = scratch.json(&["info", "life.dmg"])["size"].as_u64().unwrap();
+    assert!(after < before, "{after}");
+    let limits = plist(&scratch, "resize -limits -plist life.dmg");
+    assert_eq!(at(&limits, &["current"]).as_unsigned_integer(), Some(after / 512));
+    let told = ok(&scratch, "convert life.dmg -format UDZO -imagekey zlib-level=9 -ov -o packed -plist");
+    assert!(told.contains("packed.dmg"), "{told}");
+    assert!(ok(&scratch, "verify packed.dmg").contains("is VALID"));
+    assert!(ok(&scratch, "convert life.dmg -format UDRO -puppetstrings -o ro.dmg").contains("PERCENTAGE:100"));
+
+    let info = plist(&scratch, "imageinfo -plist packed.dmg");
+    assert_eq!(at(&info, &["Format"]).as_string(), Some("UDZO"));
+    assert_eq!(at(&info, &["Properties", "Compressed"]).as_boolean(), Some(true));
+    assert_eq!(at(&info, &["Size Information", "Total Bytes"]).as_unsigned_integer(), Some(after));
+    let partitions = at(&info, &["partitions", "partitions"]).as_array().unwrap();
+    assert_eq!(at(&partitions[0], &["partition-filesystems", "HFS+"]).as_string(), Some("Life"));
+    assert_eq!(ok(&scratch, "imageinfo -format packed.dmg"), "UDZO\n");
+    assert!(ok(&scratch, "pmap packed.dmg").contains("Apple_HFS"));
+    assert!(ok(&scratch, "fsid packed.dmg").contains("Life"));
+    let sum = ok(&scratch, "checksum -type SHA256 packed.dmg").to_lowercase();
+    assert!(sum.contains(scratch.ok(&["checksum", "--type", "sha256", "life.dmg"]).split(' ').next().unwrap()), "{sum}");
+    assert!(at(&plist(&scratch, "info -plist"), &["images"]).as_array().is_some());
+
+    // As dmgbuild says it, with an operand that is empty.
+    scratch.write("LICENSE", "be nice");
+    scratch.ok(&["resources", "add", "packed.dmg", "--license", "LICENSE", "-o", "licensed.dmg"]);
+    scratch.write("list.xml", ok(&scratch, "udifderez -xml licensed.dmg"));
+    ok(&scratch, "udifrez -xml list.xml  -quiet packed.dmg");
+    assert_eq!(
+        at(&plist(&scratch, "imageinfo -plist packed.dmg"), &["Properties", "Software License Agreement"]).as_boolean(),
+        Some(true)
+    );
+
+    scratch.write("noise", (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<_>>());
+    ok(&scratch, "convert life.dmg -format UDSB -imagekey sparse-band-size=2048 -o life");
+    scratch.ok(&["put", "--from", "noise", "life.sparsebundle:/noise"]);
+    scratch.ok(&["rm", "life.sparsebundle:/noise"]);
+    ok(&scratch, "compact -batteryallowed life.sparsebundle");
+    assert_eq!(scratch.json(&["info", "life.sparsebundle"])["format"], "UDSB");
+}
+
+#[test]
+fn a_hybrid_of_hfs_alone() {
+    let scratch = sample();
+    ok(&scratch, "makehybrid -hfs -o hybrid -default-volume-name Hybrid src");
+    assert_eq!(scratch.ok(&["cat", "hybrid.dmg:/folder/other"]), "other");
+    assert!(fails(&scratch, "makehybrid -o x src").contains("UDF"));
+    assert!(fails(&scratch, "makehybrid -udf -o x src").contains("UDF is not written"));
+}
+
+#[test]
+fn failures_say_hdiutil_s_words_and_change_nothing() {
+    let scratch = sample();
+    ok(&scratch, "create -size 10m -fs HFS+ a.dmg");
+    let before = (scratch.names(), fs::read(scratch.path("a.dmg")).unwrap());
+    for (line, said) in [
+        ("create -size 10m a.dmg", "create failed - File exists"),
+        ("verify a.dmg", "no checksums"),
+        ("verify missing.dmg", "verify failed - No such file or directory"),
+        ("create b.dmg", "size"),
+        ("create -size 10q b.dmg", "size"),
+        ("create -size 10m -fs UDF b.dmg", "UDF"),
+        ("create -size 10m -layout SPUD b.dmg", "create failed - Invalid argument"),
+        ("create -size 10m -passphrase secret b.dmg", "-stdinpass"),
+        ("create -size 10m -nonsense b.dmg", "nonsense"),
+        ("convert a.dmg -format UFBI -o b", "convert failed"),
+        ("convert a.dmg -format UDZO -o a", "File exists"),
+        ("flatten a.dmg", "macOS 11 has dropped it"),
+        ("burn a.dmg", "drives"),
+        ("verify -agentpass a.dmg", "agent"),
+        ("nonsense", "no verb nonsense"),
+    ] {
+        let told = fails(&scratch, line);
+        assert!(told.starts_with("hdiutil: ") && told.contains(said), "{line}: {told}");
+        assert_eq!(before, (scratch.names(), fs::read(scratch.path("a.dmg")).unwrap()), "{line}");
+    }
+    assert!(fails(&scratch, "create -quiet -size 10m a.dmg").is_empty());
+    assert!(scratch.ok(&["hdiutil", "help"]).contains("makehybrid"));
+    assert!(scratch.fails(1, &["hdiutil", "create", "-size", "10m", "a.dmg"]).contains("File exists"));
+}
+
+#[test]
+fn diskutil_image_likewise() {
+    let scratch = sample();
+    scratch.ok(&[
+        "diskutil",
+        "image",
+        "create",
+        "blank",
+        "--format",
+        "ASIF",
+        "--size",
+        "100m",
+        "-fs",
+        "HFS+",
+        "--volumeName",
+        "D",
+        "d.asif",
+    ]);
+    let facts = scratch.json(&["info", "d.asif"]);
+    assert_eq!((&facts["size"], &facts["volumes"][0]["name"]), (&100_000_256.into(), &"D".into()), "{facts}");
+    assert!(scratch.ok(&["diskutil", "image", "info", "d.asif"]).contains("ASIF"));
+    scratch.ok(&["diskutil", "image", "resize", "-s", "min", "d.asif"]);
+    let limits = scratch.ok(&["diskutil", "image", "resize", "--plist", "d.asif"]);
+    assert!(limits.contains("Minimum Size"), "{limits}");
+    scratch.ok(&["diskutil", "image", "create", "from", "d.asif", "d.dmg", "--format", "UDZO"]);
+    assert_eq!(scratch.json(&["info", "d.dmg"])["format"], "UDZO");
+    assert!(scratch.fails(1, &["diskutil", "list"]).contains("diskutil image"));
+    assert!(scratch.fails(1, &["diskutil", "image", "info", "missing"]).contains("No such file"));
+}
