@@ -44,7 +44,7 @@ pub(crate) use container::open_bundle;
 pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
 pub use create::{CreateOptions, Draft, FileDraft, create};
-pub use examine::{Examination, Judged, Verdict, examine};
+pub use examine::{Examination, Judged, Verdict, examine, examine_contents};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
 pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED, volume_key};

@@ -30,6 +30,17 @@ impl Progress for Silent {
     }
 }
 
+/// Nobody is told of the work, which is a part of another's that is; who may stop that may stop this.
+pub(crate) struct Within<'a>(pub(crate) &'a dyn Progress);
+
+impl Progress for Within<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+    fn advance(&self, _n: u64) {}
+    fn cancelled(&self) -> bool {
+        self.0.cancelled()
+    }
+}
+
 /// Lets work that moves bytes go no faster than so many in a second: whoever reports more waits. Stages without a total count
 /// no bytes and are not slowed down.
 pub struct Limited<'a> {

@@ -6,6 +6,7 @@
 
 mod chunk;
 mod contents;
+mod encode;
 pub(crate) mod layout;
 mod pack;
 mod table;
@@ -26,7 +27,7 @@ use self::zeros::Zeros;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
 
-pub use self::pack::{Bounds, MAX_LEN, Packed, Packing, pack};
+pub use self::pack::{Bounds, MAX_LEN, Packed, Packing, Plain, pack};
 
 /// The attribute that describes compressed contents.
 pub const ATTRIBUTE: &str = "com.apple.decmpfs";

@@ -1,23 +1,27 @@
 //! Contents packed: chunk by chunk on all cores, into the attribute where they fit, else for the resource fork.
 
+use std::fmt;
+
 use rayon::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{EntryRaw, HeaderRaw, MAGIC, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
-use super::{CHUNK, LAYER, Method, Place};
-use crate::codec::{Codec, Encoder, Level, LzvnEncoder};
-use crate::device::{BlockDevice, BlockDeviceExt};
+use super::{CHUNK, Compression, LAYER, Method, Place, encode};
+use crate::codec::Level;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// The longest contents that are packed: macOS fails on longer ones (§6).
 pub const MAX_LEN: u64 = u32::MAX as u64 - 1;
 
+/// Chunks for each core that are packed before what came of them is written: so many that none waits long for the others.
+const BATCH: u64 = 16;
+
 /// How contents are to be packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packing {
-    method: Method,
-    level: Level,
+    pub(super) method: Method,
+    pub(super) level: Level,
 }
 
 impl Packing {
@@ -58,6 +62,13 @@ pub struct Packed {
     pub fork_len: u64,
 }
 
+impl Packed {
+    /// The type's number (§3).
+    pub fn number(&self) -> Option<u32> {
+        Compression::parse(&self.attribute).map(|compression| compression.number)
+    }
+}
+
 /// What may come of packing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -67,48 +78,81 @@ pub struct Bounds {
     pub fork: u64,
 }
 
+/// Contents to be packed.
+pub struct Plain<'a> {
+    /// Their bytes.
+    pub len: u64,
+    /// Fills a buffer with those from an offset on. It is asked for all of them in order, from one thread at a time.
+    pub read: &'a mut (dyn FnMut(u64, &mut [u8]) -> Result<()> + Send),
+}
+
+impl fmt::Debug for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plain").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
 /// Packs all of `plain`, of 1 to [`MAX_LEN`] bytes. What belongs in the resource fork is given to `write`, with where it goes, not
 /// always in order. `None`: it would be longer than `bounds` allow; then nothing that was written counts.
+///
+/// While all cores pack, what was packed before is written and what comes next is read.
 pub fn pack(
-    plain: &dyn BlockDevice,
+    plain: Plain<'_>,
     packing: Packing,
     bounds: Bounds,
     progress: &dyn Progress,
-    write: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    write: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
 ) -> Result<Option<Packed>> {
-    let len = plain.info().len;
+    let Plain { len, read } = plain;
     if !(1..=MAX_LEN).contains(&len) {
         return Err(Error::new(Kind::Limit, LAYER, format!("{len} bytes cannot be packed; 1 to {MAX_LEN} expected")));
     }
     let count = len.div_ceil(CHUNK) as usize;
     let mut table = Table::new(packing.method, count);
-    let mut at = table.len();
-    // So many chunks at a time that no core waits long for the others.
-    let batch = CHUNK * 8 * rayon::current_num_threads() as u64;
-    let mut start = 0;
-    while start < len {
+    let (first, batch) = (table.len(), CHUNK * BATCH * rayon::current_num_threads() as u64);
+    let mut read_from = |start: u64| {
+        let mut bytes = vec![0; batch.min(len - start) as usize];
+        read(start, &mut bytes).map(|()| bytes)
+    };
+    let (mut start, mut bytes) = (0, read_from(0)?);
+    // Where what is packed and not written yet belongs.
+    let (mut at, mut ready) = (first, Vec::new());
+    loop {
         progress.check()?;
-        let now = batch.min(len - start);
-        let bytes = plain.read_vec(start, now as usize)?;
-        let packed = bytes.par_chunks(CHUNK as usize).map_init(|| ChunkEncoder::new(packing), ChunkEncoder::encode);
-        let packed = packed.collect::<Result<Vec<_>>>()?;
+        let next = start + bytes.len() as u64;
+        let mut meanwhile = || {
+            if !ready.is_empty() {
+                write(at, &ready)?;
+            }
+            if next < len { read_from(next) } else { Ok(Vec::new()) }
+        };
+        let (packed, following) = match count {
+            1 => (encode_all(&bytes, packing)?, Vec::new()),
+            _ => {
+                let (packed, following) = rayon::join(|| encode_all(&bytes, packing), &mut meanwhile);
+                (packed?, following?)
+            }
+        };
+        progress.advance(bytes.len() as u64);
         if let ([only], 1) = (packed.as_slice(), count)
             && size_of::<HeaderRaw>() + only.len() <= bounds.attribute.min(MAX_ATTRIBUTE)
         {
-            progress.advance(now);
             return Ok(Some(Packed { attribute: packing.attribute(Place::Attribute, len, only), fork_len: 0 }));
         }
-        let joined = packed.concat();
-        let Ok(end) = u32::try_from(at + joined.len() as u64 + table.tail_len()) else { return Ok(None) };
+        at += ready.len() as u64;
+        ready = packed.concat();
+        packed.iter().for_each(|chunk| table.add(chunk.len()));
+        let Ok(end) = u32::try_from(at + ready.len() as u64 + table.tail_len()) else { return Ok(None) };
         if u64::from(end) > bounds.fork {
             return Ok(None);
         }
-        packed.iter().for_each(|chunk| table.add(chunk.len()));
-        write(at, &joined)?;
-        at += joined.len() as u64;
-        start += now;
-        progress.advance(now);
+        (start, bytes) = (next, following);
+        if start == len {
+            break;
+        }
     }
+    write(at, &ready)?;
+    at += ready.len() as u64;
     let tail = table.tail();
     if !tail.is_empty() {
         write(at, &tail)?;
@@ -118,45 +162,9 @@ pub fn pack(
     Ok(Some(Packed { attribute: packing.attribute(Place::Fork, len, &[]), fork_len }))
 }
 
-/// Packs chunks, one after the other.
-enum ChunkEncoder {
-    Framed(Encoder, Packing),
-    Lzvn(Box<LzvnEncoder>),
-}
-
-impl ChunkEncoder {
-    fn new(packing: Packing) -> Self {
-        match packing.method {
-            Method::Lzvn => Self::Lzvn(Box::default()),
-            Method::Lzfse => Self::Framed(Encoder::new(Codec::Lzfse, packing.level), packing),
-            _ => Self::Framed(Encoder::new(Codec::Zlib, packing.level), packing),
-        }
-    }
-
-    /// One chunk: packed, or as it is behind what says so (§5).
-    fn encode(&mut self, plain: &[u8]) -> Result<Vec<u8>> {
-        let mut packed = Vec::with_capacity(plain.len() + 16);
-        let shorter = match self {
-            Self::Framed(encoder, _) => encoder.encode(plain, &mut packed)?,
-            Self::Lzvn(encoder) => encoder.encode(plain, &mut packed),
-        };
-        if !shorter {
-            match self {
-                Self::Lzvn(_) => packed.push(0x06),
-                // A marker of its own is told differently by different readers: a block of the stream that holds plain bytes is not.
-                Self::Framed(_, Packing { method: Method::Lzfse, .. }) => {
-                    packed.extend(b"bvx-");
-                    packed.extend((plain.len() as u32).to_le_bytes());
-                    packed.extend_from_slice(plain);
-                    packed.extend(b"bvx$");
-                    return Ok(packed);
-                }
-                Self::Framed(..) => packed.push(0xFF),
-            }
-            packed.extend_from_slice(plain);
-        }
-        Ok(packed)
-    }
+/// The chunks of `bytes` packed, in their order.
+fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
+    bytes.par_chunks(CHUNK as usize).map(|chunk| encode::chunk(packing, chunk)).collect()
 }
 
 /// The table of a resource fork as it grows.
@@ -239,106 +247,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::decmpfs::contents;
-    use crate::device::Memory;
-    use crate::progress::Silent;
-
-    const ALL: Bounds = Bounds { attribute: MAX_ATTRIBUTE, fork: u64::MAX };
-    const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
-
-    fn packed(plain: &[u8], method: Method, bounds: Bounds) -> Option<(Packed, Vec<u8>)> {
-        let packing = Packing::new(method, Level::new(5).unwrap()).unwrap();
-        let mut fork = Vec::new();
-        let mut write = |at: u64, bytes: &[u8]| {
-            let end = at as usize + bytes.len();
-            fork.resize(fork.len().max(end), 0);
-            fork[at as usize..end].copy_from_slice(bytes);
-            Ok(())
-        };
-        let packed = pack(&Memory::read_only(plain), packing, bounds, &Silent, &mut write).unwrap()?;
-        assert!(packed.fork_len == 0 || packed.fork_len == fork.len() as u64);
-        Some((packed, fork))
-    }
-
-    fn unpacked(packed: &Packed, fork: Vec<u8>) -> Vec<u8> {
-        let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
-        let device = contents(&packed.attribute, || Ok(fork)).unwrap();
-        device.read_vec(0, device.info().len as usize).unwrap()
-    }
-
-    /// Text and noise in turn, `step` bytes each.
-    fn mixed(len: usize, step: usize) -> Vec<u8> {
-        let mut state = 1_u32;
-        let mut noise = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        let byte = |at: usize| if (at / step).is_multiple_of(2) { b"so it goes, "[at % 12] } else { noise() };
-        (0..len).map(byte).collect()
-    }
-
-    #[test]
-    fn what_is_packed_comes_out_again() {
-        for method in METHODS {
-            for len in [1, 100, 3786, 3787, 65_535, 65_536, 65_537, 131_072, 700_001] {
-                for step in [1 << 30, 1000, 90_000] {
-                    let plain = mixed(len, step);
-                    let (packed, fork) = packed(&plain, method, ALL).unwrap();
-                    assert!(unpacked(&packed, fork) == plain, "{method}, {len} bytes, {step} of a kind");
-                    assert!(packed.attribute.len() <= MAX_ATTRIBUTE);
-                    assert!(len <= 65_536 || packed.fork_len > 0);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_not_worth_it_is_told() {
-        let noise: Vec<u8> = mixed(400_000, 200_000)[200_000..].to_vec();
-        for method in METHODS {
-            assert_eq!(packed(&noise, method, Bounds { fork: 200_000, ..ALL }), None);
-            let text = mixed(5000, 1 << 30);
-            let (short, _) = packed(&text, method, ALL).unwrap();
-            assert_eq!(short.fork_len, 0);
-            let (long, _) = packed(&text, method, Bounds { attribute: 20, ..ALL }).unwrap();
-            assert!(long.fork_len > 0 && long.attribute.len() == 16);
-        }
-        let packing = Packing::new(Method::Zlib, Level::default()).unwrap();
-        let empty = pack(&Memory::zeros(0), packing, ALL, &Silent, &mut |_, _| Ok(()));
-        assert_eq!(empty.unwrap_err().kind(), Kind::Limit);
-        assert_eq!(Packing::new(Method::Lzbitmap, Level::default()).unwrap_err().kind(), Kind::Unsupported);
-    }
-
-    #[test]
-    fn the_classic_fork_is_as_specified() {
-        let plain = mixed(70_000, 1 << 30);
-        let (packed, fork) = packed(&plain, Method::Zlib, ALL).unwrap();
-        let end = fork.len() - 50;
-        let word = |at: usize| u32::from_be_bytes(fork[at..at + 4].try_into().unwrap()) as usize;
-        assert_eq!([word(0), word(4), word(8), word(12)], [0x100, end, end - 0x100, 50]);
-        assert_eq!(word(0x100), end - 0x104);
-        assert_eq!(fork[0x104..0x10C], [2, 0, 0, 0, 20, 0, 0, 0]);
-        assert_eq!(fork[end + 24..end + 38], [0, 0x1C, 0, 50, 0, 0, b'c', b'm', b'p', b'f', 0, 0, 0, 0x0A]);
-        assert_eq!(fork[end + 38..], [0, 1, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(packed.attribute[..5], *b"fpmc\x04");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn any_length_around_the_limits(near in prop::sample::select(vec![1_usize, 3786, 65_536, 131_072]), by in -40_i32..40, step in 1_usize..9000) {
-            let plain = mixed(near.saturating_add_signed(by as isize).max(1), step);
-            for method in METHODS {
-                let (packed, fork) = packed(&plain, method, ALL).unwrap();
-                prop_assert!(unpacked(&packed, fork) == plain);
-            }
-        }
-    }
-}
+mod tests;

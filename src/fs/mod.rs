@@ -3,6 +3,7 @@
 pub mod apfs;
 mod build;
 mod change;
+pub(crate) mod decoded;
 mod free;
 pub mod hfsplus;
 mod locked;
@@ -131,6 +132,9 @@ pub struct Attributes {
     /// Whether it has extended attributes beyond Finder info and resource fork.
     pub has_xattrs: bool,
 }
+
+/// The attribute that is a file's resource fork.
+pub const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
 /// BSD flag: contents are compressed and described by the attribute `com.apple.decmpfs`.
 pub const UF_COMPRESSED: u32 = 0x20;

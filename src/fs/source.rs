@@ -26,6 +26,19 @@ impl Tree {
         let root = SourceNode::made(0, "", SourceKind::Folder, 0o755, moment);
         Self { nodes: vec![root], contents: Box::new(InHand) }
     }
+
+    /// The path of a node within the tree, for people.
+    pub fn path(&self, mut node: u32) -> String {
+        let mut names = Vec::new();
+        while node != 0
+            && let Some(source) = self.nodes.get(node as usize)
+        {
+            names.push(&*source.name);
+            node = source.parent;
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
 }
 
 /// The contents of a tree all of whose streams are [`Stream::Bytes`]: there is nothing to open.

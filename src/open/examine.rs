@@ -4,13 +4,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::apfs::Wanted;
 use super::container::{self, lock_file, recognise};
-use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, is_blank, look_at, parts, stack, unlock, volume};
+use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, parts, stack, unlock, volume};
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
 use crate::container::{Format, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice, regions};
+use crate::fs::decoded;
 use crate::partition::{self, Map};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
@@ -49,6 +51,8 @@ pub struct Examination {
     pub layers: Vec<Judged>,
     /// What is wrong with them.
     pub problems: Problems,
+    /// Whether compressed files are decoded.
+    decoding: bool,
 }
 
 impl Examination {
@@ -81,8 +85,16 @@ impl Examination {
 
 /// Looks at every layer of the image at `path`, which is only read, whatever `options` say.
 pub fn examine(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
+    examine_into(Examination::default(), path, options, progress)
+}
+
+/// The same, and every compressed file of every volume is decoded.
+pub fn examine_contents(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
+    examine_into(Examination { decoding: true, ..Examination::default() }, path, options, progress)
+}
+
+fn examine_into(mut found: Examination, path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
     let options = OpenOptions { access: Access::ReadOnly, ..*options };
-    let mut found = Examination::default();
     let examined = if look_at(path)?.is_dir() {
         examine_folder(path, &options, &mut found, progress)
     } else {
@@ -208,6 +220,34 @@ fn examine_disk(
             Some(checked) => drop(found.judged(layer, checked)?),
             None => found.layers.push(Judged { layer, verdict: Verdict::Skipped }),
         }
+        if found.decoding && volume.format.is_supported() {
+            decode_files(volume, options, found, progress)?;
+        }
+    }
+    Ok(())
+}
+
+/// Decodes the compressed files of every volume that a volume of the disk is, or holds.
+fn decode_files(volume: &Volume, options: &OpenOptions<'_>, found: &mut Examination, progress: &dyn Progress) -> Result<()> {
+    let wanted = Wanted { snapshot: None, keys: options.keys };
+    let numbers = match volume.format {
+        VolumeFormat::Apfs => match found.opened("volumes", volume.container())? {
+            // Those that cannot be told are among the problems already.
+            Some(container) => container.volumes().into_iter().flatten().map(|volume| Some(volume.number)).collect(),
+            None => Vec::new(),
+        },
+        _ => vec![None],
+    };
+    for number in numbers {
+        let (mut layer, mut place) = ("compressed files".to_owned(), volume.place());
+        if let Some(number) = number {
+            layer += &format!(" of volume {number}");
+            place += &format!(", volume {number}");
+        }
+        layer += &format!(" on {}", volume.place());
+        let Some(fs) = found.opened(&layer, volume.open_within(number, wanted))? else { continue };
+        let checked = decoded::check(&*fs, &place, &mut found.problems, progress);
+        found.judged(layer, checked)?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
+use super::compress::{CompressOptions, FileReport, Room, compress_tree, spool_len};
 use super::convert::{self, ConvertOptions};
 use super::finder::{self, Look};
 use super::format::{NewFormat, VolumeOptions};
@@ -31,6 +32,8 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "create";
+/// Bytes of the blocks that all but the largest volumes have.
+const USUAL_BLOCK: u32 = 4096;
 
 /// What a new image is to be. The default is a blank raw image without a length, which has to be given.
 #[derive(Debug, Default)]
@@ -51,6 +54,8 @@ pub struct CreateOptions {
     pub volume: Option<NewVolume>,
     /// Names of further, empty volumes beside that one, of file systems that hold several.
     pub more_volumes: Vec<String>,
+    /// Files of the volume are compressed where these options say so. What is packed waits in a file beside the image.
+    pub compress: Option<CompressOptions>,
     /// `SOURCE_DATE_EPOCH`: the date of everything that is made now, and of every file that is younger. All identifiers
     /// are then made from what the image holds, of a file's dates only that of its contents counts, and the same input
     /// gives the same bytes, unless it is encrypted.
@@ -158,6 +163,8 @@ pub struct Created {
     pub image: Image,
     /// The volume on it, if one was asked for.
     pub volume: Option<Built>,
+    /// What came of each file, if they were to be compressed.
+    pub compressed: Vec<FileReport>,
 }
 
 /// Makes an image at `path`, durably.
@@ -173,6 +180,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         overwrite,
         volume,
         more_volumes,
+        compress,
         epoch,
         encryption,
         thin,
@@ -203,7 +211,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let draft = |len| Draft::watched(path, &blank(len), progress);
     let Some(volume) = volume else {
         let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
-        return Ok(Created { image: draft(len)?.finish()?, volume: None });
+        return Ok(Created { image: draft(len)?.finish()?, volume: None, compressed: Vec::new() });
     };
     let NewVolume { layout, name, format: file_system, block_size, source } = volume;
     let created = epoch.unwrap_or_else(now);
@@ -212,6 +220,14 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         forget_host_dates(&mut tree);
     }
     let ids = Ids::new(epoch, &name, &tree);
+    let mut compressed = Vec::new();
+    let mut spool = None;
+    if let Some(options) = &compress {
+        let room = Room { block: block_size.unwrap_or(USUAL_BLOCK), holes: file_system.has_holes() };
+        let scratch = scratch_beside(path, "packed", spool_len(&tree), encryption.is_some())?;
+        (tree, compressed) = compress_tree(tree, room, scratch.image().disk().clone(), options, progress)?;
+        spool = Some(scratch);
+    }
     let options = VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume, more_volumes };
     if let Some(look) = look {
         let number = |tree: &Tree, node| file_system.number_of(tree, &options, node);
@@ -222,27 +238,28 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let len = len.map_or_else(|| plan.disk_len(sector_size), Ok)?;
     if format.is_udif() {
         // Built on a disk without a name to stay, then packed.
-        let scratch = scratch_beside(path, len, encryption.is_some())?;
+        let scratch = scratch_beside(path, "volume", len, encryption.is_some())?;
         let disk = scratch.image().disk();
         let built = plan.build(disk, ids.disk, progress)?;
         let options = ConvertOptions { format, level, overwrite, encryption, resources, ..ConvertOptions::default() };
         let image = convert::udif::pack(convert::Source::Disk(&**disk), path, &options, progress)
             .map_err(|error| error.in_file(path))?
             .image;
-        return Ok(Created { image, volume: Some(built) });
+        return Ok(Created { image, volume: Some(built), compressed });
     }
     let draft = draft(len)?;
     let built = plan.build(draft.image().disk(), ids.disk, progress)?;
+    drop(spool); // nothing comes from there any more
     progress.stage("flush", 0);
-    Ok(Created { image: draft.finish()?, volume: Some(built) })
+    Ok(Created { image: draft.finish()?, volume: Some(built), compressed })
 }
 
 /// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never reaches the host in the clear,
 /// neither there: nobody ever learns the scratch disk's passphrase.
-fn scratch_beside(image: &Path, len: u64, is_secret: bool) -> Result<Draft> {
+fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result<Draft> {
     let mut name = OsString::from(".");
     name.push(image.file_name().unwrap_or_default());
-    name.push(".volume");
+    name.push(format!(".{what}"));
     let passphrase = || Secret::new([Uuid::new_v4(), Uuid::new_v4()].map(Uuid::into_bytes).concat());
     let encryption = is_secret.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(passphrase()) });
     // What was never written is zeros in a sparse image, and would be noise in an encrypted raw one.

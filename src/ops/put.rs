@@ -9,15 +9,15 @@ use crate::device::{BlockDevice, Leave};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{
     Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, NodeId,
+    RESOURCE_FORK,
 };
-use crate::progress::Progress;
+use crate::ops::compress::{CompressOptions, compress_one};
+use crate::progress::{Progress, Within};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "put";
 /// Bytes of contents copied in one go.
 const PIECE: u64 = 1 << 20;
-/// The attribute that is a file's resource fork.
-const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
 /// How a tree is put into a volume.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +26,8 @@ pub struct PutOptions {
     pub overwrite: bool,
     /// The only entry of the tree gets this name instead of its own.
     pub name: Option<String>,
+    /// Files are compressed where these options say so, each before it comes to be where it belongs.
+    pub compress: Option<CompressOptions>,
 }
 
 /// What was put into a volume.
@@ -39,6 +41,8 @@ pub struct Put {
     pub symlinks: u64,
     /// Bytes of contents.
     pub bytes: u64,
+    /// Files that are compressed.
+    pub compressed: u64,
 }
 
 /// Puts what is in the root of `tree` into the folder at `path` of the volume, which is made, with all that the root has,
@@ -227,7 +231,16 @@ impl Putting<'_> {
             self.copy(data, &*self.fs.open_mut(id, Fork::Data)?)?;
             self.done.bytes += data.len();
         }
-        self.dress(id, node)
+        self.dress(id, node)?;
+        match &self.options.compress {
+            Some(options) if matches!(node.kind, SourceKind::File(_)) => {
+                let found = self.fs.attributes(id)?;
+                let report = compress_one(self.fs, node.name.to_string(), &found, options, &Within(self.progress))?;
+                self.done.compressed += u64::from(report.left.is_none());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn copy(&self, stream: &Stream, to: &dyn BlockDevice) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Compressed files: `7zz` and the Sleuth Kit's `icat` give what was packed by zlib and LZVN; Apple's
-//! LZFSE library, through its Python module, what was by LZFSE.
+//! Compressed files: `7zz` and the Sleuth Kit's `icat` give what was packed by zlib and LZVN, in place or while the volume was built;
+//! Apple's LZFSE library, through its Python module, what was by LZFSE; libfsapfs all of it from APFS, about which `apfsck` is silent.
 
 use std::path::Path;
 
@@ -10,21 +10,26 @@ use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops::compress::{CompressOptions, compress};
-use bandsaw::ops::create::{Layout, Source};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
 
 use crate::noise;
-use crate::programs::{Program, SEVEN_ZIP, run};
+use crate::programs::{Program, SEVEN_ZIP, everything, output, run};
 use crate::suite::Suite;
 use crate::volume;
 
 const ICAT: Program = Program::Command(&["icat"]);
 const LZFSE: Program = Program::PeerModule("liblzfse");
+const FSAPFS: Program = Program::PeerModule("pyfsapfs");
+const APFSCK: Program = Program::Command(&["apfsck"]);
 
 pub(crate) fn add(suite: &mut Suite) {
     suite.peer("7zz", &[SEVEN_ZIP]).test("unpacks_compressed_files", seven_zip_unpacks);
     suite.peer("sleuthkit", &[ICAT]).test("reads_compressed_files", icat_reads);
     suite.peer("liblzfse", &[LZFSE]).test("decodes_our_chunks", lzfse_decodes);
+    suite.peer("libfsapfs on compressed files", &[FSAPFS]).test("reads_them", libfsapfs_reads);
+    suite.peer("apfsck on compressed files", &[APFSCK]).test("is_silent", apfsck_is_silent);
 }
 
 /// Files of lengths around the limits: in the attribute, one chunk, several; with noise, which is stored as it is.
@@ -39,7 +44,32 @@ fn files() -> Vec<(String, Vec<u8>)> {
     plain.into_iter().chain([("mixed".to_owned(), mixed)]).collect()
 }
 
-/// An image with these files, all that can be compressed.
+fn options(method: Method) -> CompressOptions {
+    CompressOptions::new(Packing::new(method, Level::new(5).expect("5 is one")).expect("it is written"))
+}
+
+/// An image with all files, built compressed.
+fn built(scratch: &Path, format: NewFormat, method: Method) -> std::path::PathBuf {
+    build(scratch, &files(), format, method)
+}
+
+/// An image with these files, built compressed.
+fn build(scratch: &Path, files: &[(String, Vec<u8>)], format: NewFormat, method: Method) -> std::path::PathBuf {
+    let (source, disk) = (scratch.join("source"), scratch.join("built.img"));
+    std::fs::create_dir(&source).expect("a folder");
+    files.iter().for_each(|(name, bytes)| std::fs::write(source.join(name), bytes).expect("a file"));
+    let source = Source::Folder(source);
+    let volume = NewVolume { layout: Layout::None, name: volume::NAME.into(), format, block_size: None, source };
+    // Debian's apfsck knows no smaller containers.
+    let options =
+        CreateOptions { len: Some(130 << 20), volume: Some(volume), compress: Some(options(method)), ..CreateOptions::default() };
+    let made = create(&disk, options, &Silent).expect("an image");
+    let packed = made.compressed.iter().filter(|report| report.left.is_none()).count();
+    assert!(packed >= files.len() - 1, "{packed} files were compressed");
+    disk
+}
+
+/// An image with these files, all that can be compressed in place.
 fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     let (source, disk) = (scratch.join("source"), scratch.join("compressed.img"));
     std::fs::create_dir(&source).expect("a folder");
@@ -47,7 +77,7 @@ fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     volume::create(Source::Folder(source), &disk, Format::Udrw, false, Layout::None);
     let image = open(&disk, &OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() }).expect("our image");
     let fs = image.file_system_mut(None).expect("our volume");
-    let options = CompressOptions::new(Packing::new(method, Level::new(5).expect("5 is one")).expect("it is written"));
+    let options = options(method);
     let mut packed = 0;
     let mut each = |report: bandsaw::ops::compress::FileReport| {
         packed += usize::from(report.left.is_none());
@@ -59,10 +89,16 @@ fn image(scratch: &Path, method: Method) -> std::path::PathBuf {
     disk
 }
 
+/// Makes an image with compressed files.
+type Make = fn(&Path, Method) -> std::path::PathBuf;
+
+/// In place, and while the volume is built.
+const BOTH: [Make; 2] = [image, |scratch, method| built(scratch, NewFormat::HfsPlus, method)];
+
 fn seven_zip_unpacks() {
-    for method in [Method::Zlib, Method::Lzvn] {
+    for (make, method) in BOTH.into_iter().flat_map(|make| [(make, Method::Zlib), (make, Method::Lzvn)]) {
         let scratch = crate::scratch();
-        let disk = image(scratch.path(), method);
+        let disk = make(scratch.path(), method);
         let out = scratch.path().join("out");
         let mut to = std::ffi::OsString::from("-o");
         to.push(&out);
@@ -75,9 +111,9 @@ fn seven_zip_unpacks() {
 }
 
 fn icat_reads() {
-    for method in [Method::Zlib, Method::Lzvn] {
+    for (make, method) in BOTH.into_iter().flat_map(|make| [(make, Method::Zlib), (make, Method::Lzvn)]) {
         let scratch = crate::scratch();
-        let disk = image(scratch.path(), method);
+        let disk = make(scratch.path(), method);
         let read = open(&disk, &OpenOptions::default()).expect("our image");
         let fs = read.file_system(None).expect("our volume");
         for (name, bytes) in files() {
@@ -88,9 +124,40 @@ fn icat_reads() {
     }
 }
 
-fn lzfse_decodes() {
+fn libfsapfs_reads() {
+    const SCRIPT: &str = "import sys, pyfsapfs; container = pyfsapfs.container(); container.open(sys.argv[1]); \
+        entry = container.get_volume(0).get_file_entry_by_path(sys.argv[2]); sys.stdout.buffer.write(entry.read(entry.get_size()))";
+    // Of LZFSE it knows the blocks of the shortest files only: Apple's library decodes those.
+    for method in [Method::Zlib, Method::Lzvn] {
+        let scratch = crate::scratch();
+        let disk = built(scratch.path(), NewFormat::Apfs, method);
+        for (name, bytes) in files() {
+            let told = run(FSAPFS.command().args(["-c", SCRIPT]).arg(&disk).arg(format!("/{name}")));
+            assert!(told == bytes, "{method}: {name}: {} of {} bytes", told.len(), bytes.len());
+        }
+    }
+}
+
+/// Of files in the attribute: Debian's apfsck does not know the forks.
+fn apfsck_is_silent() {
     let scratch = crate::scratch();
-    let disk = image(scratch.path(), Method::Lzfse);
+    let short = files().into_iter().filter(|(_, bytes)| bytes.len() < 5000).collect::<Vec<_>>();
+    let disk = build(scratch.path(), &short, NewFormat::Apfs, Method::Zlib);
+    // Not -u: the magic that begins the attribute of every compressed file is unknown to it.
+    let checked = output(APFSCK.command().arg("-cw").arg(&disk));
+    let said = everything(&checked);
+    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+}
+
+fn lzfse_decodes() {
+    for make in [BOTH[0], |scratch, method| built(scratch, NewFormat::Apfs, method)] {
+        lzfse_decodes_all(make);
+    }
+}
+
+fn lzfse_decodes_all(make: Make) {
+    let scratch = crate::scratch();
+    let disk = make(scratch.path(), Method::Lzfse);
     let read = open(&disk, &OpenOptions::default()).expect("our image");
     let fs = read.file_system(None).expect("our volume");
     for (name, bytes) in files() {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod compression;
 mod tidy;
 mod torture;
 
@@ -17,6 +18,8 @@ enum Command {
     Tidy,
     /// Measure the speed goals and write docs/benchmarks.md.
     Bench(bench::Args),
+    /// What compressing files saves and costs, on an article's five files; writes docs/compression.md.
+    Compression(compression::Args),
     /// Random operations on volumes beside a model, with power cuts and checks.
     Torture(torture::Args),
 }
@@ -25,6 +28,7 @@ fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Tidy => tidy::run(root()),
         Command::Bench(args) => bench::run(&args),
+        Command::Compression(args) => compression::run(&args),
         Command::Torture(args) => torture::run(&args),
     }
 }

@@ -7,6 +7,7 @@
 mod args;
 mod change;
 mod commands;
+mod compressing;
 mod encrypting;
 mod facts;
 mod failure;

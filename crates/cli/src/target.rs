@@ -44,6 +44,11 @@ impl Container {
         Ok(self.level.map(Level::new).transpose()?)
     }
 
+    /// The same as a number.
+    pub(crate) fn asked_level(&self) -> Option<u8> {
+        self.level
+    }
+
     /// The format asked for by name.
     pub(crate) fn asked_format(&self) -> Option<Format> {
         self.format

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::fs::source::{SourceKind, SourceNode, Tree};
+use crate::decmpfs::{self, Compression};
+use crate::fs::UF_COMPRESSED;
+use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::{Error, Kind, Result};
 
 /// The most hard links that macOS allows.
@@ -89,13 +91,23 @@ pub(in crate::fs) fn by_parent(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
 }
 
 /// The path of a node within the tree, for people.
-pub(in crate::fs) fn path(tree: &Tree, mut node: u32) -> String {
-    let mut names = Vec::new();
-    while node != 0 {
-        let source = &tree.nodes[node as usize];
-        names.push(&*source.name);
-        node = source.parent;
+pub(in crate::fs) fn path(tree: &Tree, node: u32) -> String {
+    tree.path(node)
+}
+
+/// How a file says it is compressed. One that says so and has contents of its own, or no description of the compression, is an
+/// ordinary file.
+pub(in crate::fs) fn compression(source: &SourceNode) -> Option<Compression> {
+    if source.flags & UF_COMPRESSED == 0 || !matches!(&source.kind, SourceKind::File(stream) if stream.is_empty()) {
+        return None;
     }
-    names.reverse();
-    format!("/{}", names.join("/"))
+    source.xattrs.iter().find_map(|(name, value)| match value {
+        Stream::Bytes(bytes) if &**name == decmpfs::ATTRIBUTE => Compression::parse(bytes),
+        _ => None,
+    })
+}
+
+/// The BSD flags of a node: files are compressed if they are, whatever their flags say.
+pub(in crate::fs) fn flags(source: &SourceNode) -> u32 {
+    source.flags & !UF_COMPRESSED | if compression(source).is_some() { UF_COMPRESSED } else { 0 }
 }

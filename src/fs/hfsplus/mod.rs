@@ -40,7 +40,7 @@ use self::layout::{fork_type, timestamp, volume_attributes};
 use self::links::{Link, Links};
 use self::overflow::Overflow;
 use self::unicode::{NameOrder, decode_name, encode_name, encode_verbatim};
-use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED, VolumeInfo};
+use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_COMPRESSED, VolumeInfo};
 use crate::decmpfs::{self, Compression};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::{Error, Kind, Result};
@@ -58,8 +58,6 @@ pub use self::write::{HfsPlusMut, WriteOptions};
 const LAYER: &str = "hfs+";
 /// The attribute that stands for the Finder's part of a record.
 const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// The attribute that stands for the resource fork.
-const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 /// Longer targets of symbolic links no system follows.
 const MAX_LINK_TARGET: u64 = 4096;
 

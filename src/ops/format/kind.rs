@@ -69,6 +69,11 @@ impl NewFormat {
         }
     }
 
+    /// Whether what is a hole in a sparse file takes no room.
+    pub const fn has_holes(self) -> bool {
+        matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
+    }
+
     /// Plans a volume that holds `tree`. Refuses, naming the file, what the volume cannot hold.
     pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
         if !options.more_volumes.is_empty() && !self.holds_several() {

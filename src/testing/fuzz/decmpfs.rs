@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::codec::{Codec, Encoder, Level};
-use crate::decmpfs::contents;
+use crate::decmpfs::{Bounds, Method, Packing, Plain, contents, pack};
 use crate::device::{BlockDeviceExt, Memory};
+use crate::progress::Silent;
 
 /// More of the contents is not read.
 const MOST: u64 = 300_000;
@@ -24,6 +25,40 @@ pub fn decmpfs(input: &[u8]) {
         let piece = device.read_vec(at, (len - at).min(70_001) as usize).expect("all of it was read");
         assert!(all[at as usize..].starts_with(&piece), "at {at}");
     }
+}
+
+/// An input is a way of packing (8 bits), how long the fork may be (16 bits), how often the rest is to be repeated (8 bits), and
+/// that. What is packed keeps within its bounds and unpacks to what it was.
+pub fn decmpfs_pack(input: &[u8]) {
+    const METHODS: [Method; 3] = [Method::Zlib, Method::Lzvn, Method::Lzfse];
+    let Some((&[method, low, high, times], rest)) = input.split_first_chunk::<4>() else { return };
+    let plain = rest.repeat(usize::from(times) + 1);
+    let plain = &plain[..plain.len().min(MOST as usize)];
+    let level = Level::new(method / 3 % 9 + 1).expect("from 1 to 9");
+    let packing = Packing::new(METHODS[usize::from(method) % 3], level).expect("these are written");
+    let bounds = Bounds { attribute: 3802, fork: u64::from(u16::from_le_bytes([low, high])) * 8 };
+    let mut fork = Vec::new();
+    let mut write = |at: u64, bytes: &[u8]| {
+        let end = at as usize + bytes.len();
+        fork.resize(fork.len().max(end), 0);
+        fork[at as usize..end].copy_from_slice(bytes);
+        Ok(())
+    };
+    let mut read = |at: u64, buf: &mut [u8]| {
+        buf.copy_from_slice(&plain[at as usize..at as usize + buf.len()]);
+        Ok(())
+    };
+    let source = Plain { len: plain.len() as u64, read: &mut read };
+    let Ok(Some(packed)) = pack(source, packing, bounds, &Silent, &mut write) else { return };
+    assert!(packed.attribute.len() <= 3802 && packed.fork_len <= bounds.fork && packed.fork_len == fork.len() as u64);
+    let device = contents(&packed.attribute, || Ok(Arc::new(Memory::read_only(fork)))).expect("what was packed opens");
+    assert!(device.read_vec(0, device.info().len as usize).expect("what was packed unpacks") == plain);
+}
+
+pub(super) fn pack_seeds() -> Vec<Vec<u8>> {
+    let text: Vec<u8> = (0_u32..).flat_map(|n| format!("{n}, ").into_bytes()).take(900).collect();
+    let seed = |method: u8, times: u8| [&[method, 255, 255, times], &text[..]].concat();
+    (0..3).flat_map(|method| [seed(method, 0), seed(method, 80), seed(method + 12, 200)]).collect()
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {

@@ -23,7 +23,7 @@ pub use apfs_space::apfs_spaceman;
 pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
 pub use crypt::crypt_header;
-pub use decmpfs::decmpfs;
+pub use decmpfs::{decmpfs, decmpfs_pack};
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use journal::journal;
 pub use partition::partition_map;
@@ -72,6 +72,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "encode", run: encode, seeds: udif::encode_seeds },
     Target { name: "crypt_header", run: crypt_header, seeds: crypt::seeds },
     Target { name: "decmpfs", run: decmpfs, seeds: decmpfs::seeds },
+    Target { name: "decmpfs_pack", run: decmpfs_pack, seeds: decmpfs::pack_seeds },
     Target { name: "bundle_model", run: bundle_model, seeds: bundle::model_seeds },
 ];
 

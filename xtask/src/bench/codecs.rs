@@ -13,7 +13,7 @@ use super::startup::{present, process};
 use super::{Bench, MIB};
 
 /// Where the disk's contents come from: programs, libraries and texts, as images for giving away hold them.
-const SOURCES: [&str; 3] = ["/usr/lib", "/usr/share", "/usr/bin"];
+pub(super) const SOURCES: [&str; 3] = ["/usr/lib", "/usr/share", "/usr/bin"];
 
 const RAW: &str = "codecs.img";
 
@@ -98,7 +98,7 @@ fn piped(program: &Path, args: &[&str], dir: &Path, out: &str) -> Result<Duratio
 }
 
 /// Fills a file with `wanted` bytes of this machine's files; returns how many.
-fn gather(path: &Path, wanted: u64) -> Result<u64> {
+pub(super) fn gather(path: &Path, wanted: u64) -> Result<u64> {
     let mut out = File::create(path)?;
     let mut left = wanted;
     let mut folders: Vec<_> = SOURCES.iter().rev().map(|folder| Path::new(folder).to_owned()).collect();

@@ -38,6 +38,8 @@ pub(crate) enum Work {
     Run,
     /// Took the megabytes it cost.
     Memory,
+    /// Saved one part in what it cost.
+    Saved,
 }
 
 impl Work {
@@ -49,6 +51,7 @@ impl Work {
             Self::Requests(n) => format!("{:.0} kIOPS", n as f64 / cost / 1e3),
             Self::Run => format!("{:.2} ms", cost * 1e3),
             Self::Memory => format!("{cost:.1} MB"),
+            Self::Saved => format!("{:.1} % saved", 100.0 / cost),
         }
     }
 }

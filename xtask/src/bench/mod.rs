@@ -4,6 +4,7 @@
 
 mod codecs;
 mod crypt;
+pub(crate) mod decmpfs;
 mod formats;
 mod measure;
 mod nbd;
@@ -85,6 +86,7 @@ const GROUPS: &[Group] = &[
     (&[22], formats::formats),
     (&[23], scale::million_bands),
     (&[25], startup::info),
+    (&[26], decmpfs::files),
     (&[30], volumes::small_files),
     (&[31], volumes::lookups),
     (&[32], volumes::checks),

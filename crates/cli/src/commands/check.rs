@@ -24,7 +24,7 @@ use crate::text::counted;
 /// everything that is wrong with its severity and place: damage where contents are lost or in doubt, a warning where
 /// something is wrong that every reader gets along with, a note where something is unusual. Nothing is changed, and damage
 /// to one layer does not keep the next from being checked as long as it can still be told. What is stored in the files is
-/// not read; `bandsaw verify` compares it with the checksums stored in the image.
+/// not read, but for compressed files with --contents; `bandsaw verify` compares it with the checksums stored in the image.
 ///
 /// The exit code is that of the worst: 5 for damage, 7 where a passphrase is missing to see all, 6 where a layer is of a
 /// kind that is not known, 8 for warnings; 0 where there are notes at most.
@@ -33,12 +33,16 @@ use crate::text::counted;
 Examples:
   bandsaw check Docs.sparsebundle
   bandsaw check --json App.dmg           every finding with its place, for programs
+  bandsaw check --contents disk.img      compressed files, too
   bandsaw check -q disk.img              the exit code, and no notes
   bandsaw check --passfile key Secret.dmg")]
 pub(crate) struct Check {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
+    /// Decode every compressed file, too, and tell those that do not decode
+    #[arg(long)]
+    contents: bool,
     #[command(flatten)]
     opening: Opening,
 }
@@ -161,7 +165,8 @@ impl Check {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
-        let found = open::examine(Path::new(&path), &self.opening.options(Access::ReadOnly), &bar)?;
+        let examine = if self.contents { open::examine_contents } else { open::examine };
+        let found = examine(Path::new(&path), &self.opening.options(Access::ReadOnly), &bar)?;
         drop(bar);
         let facts = Facts::new(&path, &found);
         output.done(&facts, |out| {
@@ -178,7 +183,7 @@ impl Check {
 
 /// The failure that the worst finding is.
 fn conclude(found: Examination, path: &str) -> Outcome {
-    let Examination { layers, problems } = found;
+    let Examination { layers, problems, .. } = found;
     if problems.count(Severity::Damage) > 0 {
         let hint = format!("`bandsaw repair --dry-run {path}` tells what can be mended for certain");
         let damaged = Error::new(Kind::Corrupt, "check", format!("is damaged: {}", summary(&problems))).in_file(path);

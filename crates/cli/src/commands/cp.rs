@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::extract;
 use crate::change;
+use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -36,7 +37,8 @@ Examples:
   bandsaw cp -R Docs.sparsebundle:Docs:/Letters old      a folder with all that is in it
   bandsaw cp -R Letters Docs.sparsebundle:/              a folder into an image
   bandsaw cp --overwrite a.txt disk.img:/Letters/a.txt   in the place of what is there
-  bandsaw cp -R old.img:/Letters new.img:/               from one image into another")]
+  bandsaw cp -R old.img:/Letters new.img:/               from one image into another
+  bandsaw cp -R --compress zlib Letters disk.img:/       stored compressed, as by `bandsaw compress`")]
 pub(crate) struct Cp {
     /// What to copy: IMAGE[:VOLUME]:/PATH, or a file or folder of the host
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -50,6 +52,17 @@ pub(crate) struct Cp {
     /// Replace files that are in the way
     #[arg(long)]
     overwrite: bool,
+    /// How hard zlib tries with --compress, 1 (fast) to 9 (small); 5 without it
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Compression of files",
+        requires = "compress",
+        value_parser = clap::value_parser!(u8).range(1..=9)
+    )]
+    level: Option<u8>,
+    #[command(flatten)]
+    compressing: Compressing,
     #[command(flatten)]
     opening: Opening,
 }
@@ -59,6 +72,9 @@ impl Cp {
         let (from_image, into_image) = (is_in_image(&self.source)?, is_in_image(&self.target)?);
         if into_image {
             return self.copy_in(from_image, output);
+        }
+        if self.compressing.is_wanted() {
+            return Err(Failure::usage("--compress", "is for copies into an image"));
         }
         if !from_image {
             return Err(Failure::usage("cp", "neither source nor target is in an image")
@@ -160,7 +176,7 @@ impl Cp {
                 (folder.to_owned(), Some(name.to_owned()))
             }
         };
-        let options = PutOptions { overwrite: self.overwrite, name };
+        let options = PutOptions { overwrite: self.overwrite, name, compress: self.compressing.options(self.level)? };
         put(&found.tree, &**fs, &folder, &options, bar)
             .advise(Kind::Conflict, || "--overwrite replaces files that are in the way".to_owned())
     }
@@ -187,16 +203,19 @@ struct Facts {
     folders: u64,
     symlinks: u64,
     bytes: u64,
+    compressed: u64,
 }
 
 fn report(done: Put, output: &Output) -> Outcome {
-    let Put { files, folders, symlinks, bytes } = done;
-    output.done(&Facts { schema: 1, files, folders, symlinks, bytes }, |out| {
+    let Put { files, folders, symlinks, bytes, compressed } = done;
+    output.done(&Facts { schema: 1, files, folders, symlinks, bytes, compressed }, |out| {
         let parts = [(folders, "folder", "folders"), (files, "file", "files"), (symlinks, "symbolic link", "symbolic links")];
         for (count, one, many) in parts.into_iter().filter(|(count, ..)| *count > 0) {
             write!(out, "{}, ", counted(count, one, many))?;
         }
-        writeln!(out, "{:#}", size::display(bytes))
+        let compressed =
+            if compressed > 0 { format!(", {} compressed", counted(compressed, "file", "files")) } else { String::new() };
+        writeln!(out, "{:#}{compressed}", size::display(bytes))
     })
 }
 

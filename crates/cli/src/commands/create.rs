@@ -13,7 +13,9 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind, size};
 use clap::Args;
+use serde::Serialize;
 
+use crate::compressing::{Compressing, Totals};
 use crate::encrypting::{Cipher, Encrypting};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
@@ -44,6 +46,7 @@ Examples:
   bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
   bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
   bandsaw create app.dmg --from build --layout none --overwrite
+  bandsaw create app.sparsebundle --from build --compress lzfse                 files stored compressed, as macOS does
   bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
   bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents")]
 pub(crate) struct Create {
@@ -74,6 +77,11 @@ pub(crate) struct Create {
     block_size: Option<u64>,
     #[command(flatten)]
     container: Container,
+    /// Tell of every file that is compressed or left
+    #[arg(long, short, requires = "compress", help_heading = "Compression of files")]
+    verbose: bool,
+    #[command(flatten)]
+    compressing: Compressing,
     /// Encrypt the image: aes-256, also without a word, or aes-128
     #[arg(
         long,
@@ -91,6 +99,15 @@ pub(crate) struct Create {
     encrypting: Encrypting,
     #[command(flatten)]
     passphrase: Passphrase,
+}
+
+/// What `--json` prints: what `info` does, and what came of the files that were to be compressed.
+#[derive(Serialize)]
+struct Made {
+    #[serde(flatten)]
+    image: Facts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compressed: Option<Totals>,
 }
 
 /// A file system to make, or none.
@@ -112,16 +129,24 @@ impl Create {
             len: self.size.map(|size| whole_sectors(size, self.container.sector_size(), output)),
             band_size: self.container.band_size,
             sector_size: self.container.sector_size(),
-            level: self.container.level()?,
+            level: None,
             overwrite: self.container.overwrite,
             volume: self.volume()?,
             more_volumes: self.volumes.clone(),
+            compress: self.compressing.options(self.container.asked_level())?,
             epoch: epoch()?,
             encryption: None,
             thin: self.thin,
             look: None,
             resources: Vec::new(),
         };
+        // With --compress, --level tells how hard files are compressed, and the image if that is.
+        if options.compress.is_none() || options.format.is_udif() {
+            options.level = self.container.level()?;
+        }
+        if options.compress.is_some() && self.from.is_none() {
+            return Err(Failure::usage("--compress", "means nothing without --from"));
+        }
         if options.volume.is_none() && self.size.is_none() {
             return Err(Failure::usage("create", "a blank disk needs --size, a volume --from, --fs or --volname"));
         }
@@ -135,7 +160,16 @@ impl Create {
         let facts = Facts::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
-        output.done(&facts, |out| sheet::write(&facts, output, out))
+        let compressed = self.compressing.is_wanted().then(|| {
+            let mut totals = Totals::default();
+            made.compressed.into_iter().for_each(|report| totals.add(report, self.verbose));
+            totals
+        });
+        let facts = Made { image: facts, compressed };
+        output.done(&facts, |out| {
+            sheet::write(&facts.image, output, out)?;
+            facts.compressed.iter().try_for_each(|totals| totals.write("compressed", output, out))
+        })
     }
 
     /// How the image is to be encrypted, with the passphrase asked for.

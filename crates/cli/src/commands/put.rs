@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use bandsaw::device::Leave;
 use bandsaw::fs::{Existing, FileKind, FileSystemMut, Fork, NewKind, NewNode, NodeId};
+use bandsaw::ops::compress::compress;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
 use crate::change;
+use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -43,6 +45,17 @@ pub(crate) struct Put {
     /// Permissions of the file, in octal
     #[arg(long, short, value_name = "MODE", value_parser = crate::text::mode, default_value = "644")]
     mode: u16,
+    /// How hard zlib tries with --compress, 1 (fast) to 9 (small); 5 without it
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Compression of files",
+        requires = "compress",
+        value_parser = clap::value_parser!(u8).range(1..=9)
+    )]
+    level: Option<u8>,
+    #[command(flatten)]
+    compressing: Compressing,
     #[command(flatten)]
     opening: Opening,
 }
@@ -79,12 +92,23 @@ impl Put {
         let aside = self.unused(fs, folder)?;
         let id = fs.create(folder, &aside, &NewNode { mode: self.mode, ..NewNode::new(NewKind::File) })?;
         let existing = if self.overwrite { Existing::Replace } else { Existing::Keep };
+        let compress =
+            |()| self.compress(fs, &format!("{}/{aside}", path.rsplit_once('/').map_or("", |(folder, _)| folder)), bar);
         let put = fill(fs, id, input, bar)
+            .and_then(compress)
             .and_then(|()| Ok(fs.rename((folder, &aside), (folder, &name), existing).map_err(|error| error.named(path))?));
         put.inspect_err(|_| {
             // Best effort: what went wrong before is what the user must hear of.
             let _ = fs.remove(folder, &aside);
         })
+    }
+
+    /// Compresses the new file, if that was asked for.
+    fn compress(&self, fs: &Arc<dyn FileSystemMut>, path: &str, bar: &Bar) -> Outcome {
+        match self.compressing.options(self.level)? {
+            Some(options) => Ok(compress(&**fs, &[path.to_owned()], &options, bar, &mut |_| Ok(()))?),
+            None => Ok(()),
+        }
     }
 
     fn unused(&self, fs: &Arc<dyn FileSystemMut>, folder: NodeId) -> Outcome<String> {

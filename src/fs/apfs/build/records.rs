@@ -9,8 +9,9 @@ use crate::fs::apfs::layout::{
     DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, entry_field, field_flags, inode_field,
     inode_flags, mode_type, nanoseconds, xattr_name,
 };
-use crate::fs::source::{SourceKind, SourceNode, Stream};
-use crate::fs::{FileKind, Timestamp, UF_COMPRESSED};
+use crate::fs::build::tree::{compression, flags as bsd_flags};
+use crate::fs::source::{SourceKind, SourceNode};
+use crate::fs::{FileKind, Timestamp};
 
 /// What all records of a volume have in common.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +48,7 @@ impl Style {
     /// The inode of a body that stands under the number of `node`, `children_or_links` as the record has it.
     pub(super) fn inode(&self, body: &Body<'_>, out: &mut Vec<u8>) {
         let Body { source, id, .. } = *body;
-        let compressed = compressed_len(source);
+        let compressed = compression(source);
         let has = |name: &str| source.xattrs.iter().any(|(found, _)| &**found == name);
         let mut flags =
             if has(xattr_name::RESOURCE_FORK) { inode_flags::HAS_RESOURCE_FORK } else { inode_flags::NO_RESOURCE_FORK };
@@ -59,7 +60,6 @@ impl Style {
         ] {
             flags |= if set { flag } else { 0 };
         }
-        let flag = if compressed.is_some() { UF_COMPRESSED } else { 0 };
         let inode = InodeRaw {
             parent_id: body.parent.into(),
             private_id: id.into(),
@@ -71,12 +71,12 @@ impl Style {
             children_or_links: body.children_or_links.into(),
             protection_class: 0.into(),
             write_generation: 1.into(),
-            bsd_flags: (source.flags & !UF_COMPRESSED | flag).into(),
+            bsd_flags: bsd_flags(source).into(),
             owner: source.uid.into(),
             group: source.gid.into(),
             mode: mode(source).into(),
             pad: 0.into(),
-            uncompressed_size: compressed.unwrap_or(0).into(),
+            uncompressed_size: compressed.map_or(0, |compression| compression.size).into(),
         };
         out.extend_from_slice(inode.as_bytes());
         let name = [body.name.as_bytes(), b"\0"].concat();
@@ -188,19 +188,4 @@ pub(super) fn mode(source: &SourceNode) -> u16 {
         SourceKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => mode_type::FILE,
     };
     kind | source.mode & 0o7777
-}
-
-/// The length that a compressed file has when it is unpacked. A file that says to be compressed and has contents of its own,
-/// or no description of the compression, is an ordinary one.
-fn compressed_len(source: &SourceNode) -> Option<u64> {
-    const MAGIC: &[u8] = b"fpmc";
-    if source.flags & UF_COMPRESSED == 0 || !matches!(&source.kind, SourceKind::File(stream) if stream.is_empty()) {
-        return None;
-    }
-    source.xattrs.iter().find_map(|(name, value)| match value {
-        Stream::Bytes(bytes) if &**name == xattr_name::DECMPFS && bytes.starts_with(MAGIC) => {
-            bytes.get(8..16)?.try_into().ok().map(u64::from_le_bytes)
-        }
-        _ => None,
-    })
 }

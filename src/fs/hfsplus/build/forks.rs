@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use crate::fs::RESOURCE_FORK;
 use crate::fs::build::filling::{Content, Piece, Places};
 use crate::fs::build::tree::{body, path};
 use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
@@ -14,8 +15,6 @@ use super::recipe::ATTRIBUTES_NODE_SIZE;
 
 /// Kept in the catalog record, not among the attributes.
 pub(super) const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// Is the resource fork, not an attribute.
-pub(super) const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
 /// Whose bytes they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 use zerocopy::FromBytes;
 
 use super::forks::{self, Blocks, FINDER_INFO, Part};
+use crate::fs::build::tree::flags;
 use crate::fs::hfsplus::layout::{
     AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, Extent, FILE_LINK_TYPE, FileInfoRaw, FileRaw, FolderInfoRaw,
     FolderRaw, ForkRaw, JOURNAL_TYPE, SECURITY, SYMLINK_TYPE, finder_flags, mac_date, mode_type, record_flags, record_type,
 };
 use crate::fs::hfsplus::stat::type_of;
 use crate::fs::source::{SourceKind, SourceNode, Stream};
-use crate::fs::{FileKind, Timestamp, UF_COMPRESSED, UF_HIDDEN};
+use crate::fs::{FileKind, Timestamp, UF_HIDDEN};
 
 /// `textEncoding` of names that are Unicode and nothing else, as Apple's formatter writes it for the root.
 const ENCODING_UNICODE: u32 = 126;
@@ -208,7 +209,7 @@ fn mode(source: &SourceNode) -> u16 {
 }
 
 fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {
-    let [_, admin_flags, _, owner_flags] = (source.flags & !UF_COMPRESSED).to_be_bytes();
+    let [_, admin_flags, _, owner_flags] = flags(source).to_be_bytes();
     BsdInfoRaw {
         owner_id: source.uid.into(),
         group_id: source.gid.into(),

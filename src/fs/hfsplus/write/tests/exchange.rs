@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::Level;
-use crate::decmpfs::{Bounds, Method, Packing, pack};
+use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
 use crate::device::Leave;
 use crate::fs::{Stored, UF_COMPRESSED};
 use crate::{Error, Kind};
@@ -22,7 +22,9 @@ fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
         out.write_at(at, bytes)
     };
     let packing = Packing::new(Method::Lzvn, Level::default())?;
-    let packed = pack(&*plain, packing, bounds, &Silent, &mut write)?.expect("it is worth it");
+    let len = plain.info().len;
+    let source = Plain { len, read: &mut |at, buf| plain.read_at(at, buf) };
+    let packed = pack(source, packing, bounds, &Silent, &mut write)?.expect("it is worth it");
     drop(plain);
     fs.store(node, &Stored::Packed { attribute: &packed.attribute, contents })
 }

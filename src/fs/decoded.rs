@@ -1,0 +1,99 @@
+//! Every compressed file of a volume decoded, to find those that do not decode.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use rayon::prelude::*;
+
+use crate::decmpfs::{self, Compression, Place};
+use crate::device::BlockDeviceExt;
+use crate::fs::{Attributes, FileKind, FileSystem, Fork, NodeId, UF_COMPRESSED};
+use crate::problem::{Problems, Severity};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "compressed files";
+/// Bytes decoded in one go.
+const PIECE: u64 = 4 << 20;
+/// Files decoded side by side.
+const BATCH: usize = 64;
+
+/// Decodes every compressed file of a volume that is found at `place`, and adds those with problems. An error is one of the volume
+/// itself, or the watcher's wish to stop.
+pub(crate) fn check(fs: &dyn FileSystem, place: &str, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
+    progress.stage("decode", 0);
+    let (mut seen, mut batch) = (HashSet::from([fs.root()]), Vec::new());
+    let mut ahead = vec![(String::new(), fs.root())];
+    let mut decode = |batch: &mut Vec<(String, Attributes)>| -> Result<()> {
+        let judged: Vec<_> = batch.par_iter().map(|(_, file)| judge(fs, file, progress)).collect();
+        for ((path, _), judged) in batch.drain(..).zip(judged) {
+            match judged {
+                Ok(None) => {}
+                Ok(Some(note)) => {
+                    problems.add(Severity::Note, Error::new(Kind::Unsupported, LAYER, note).named(path).in_file(place))
+                }
+                Err(error) if error.kind() == Kind::Cancelled => return Err(error),
+                Err(error) => {
+                    let message = format!("its contents do not decode: {error}");
+                    let found = Error::new(error.kind(), LAYER, message).named(path).in_file(place);
+                    // What no one has described may be sound; all else is lost.
+                    let severity = if error.kind() == Kind::Unsupported { Severity::Warning } else { Severity::Damage };
+                    problems.add(severity, found);
+                }
+            }
+        }
+        Ok(())
+    };
+    while let Some((path, folder)) = ahead.pop() {
+        fs.list(folder, &mut |entry| {
+            progress.check()?;
+            let (path, found) = (format!("{path}/{}", entry.name), entry.attributes);
+            match found.kind {
+                // A folder within itself is damage that others tell; nothing is walked twice.
+                FileKind::Folder if seen.insert(found.id) => ahead.push((path, found.id)),
+                FileKind::File if found.flags & UF_COMPRESSED != 0 && (found.links < 2 || seen.insert(found.id)) => {
+                    batch.push((path, found));
+                    if batch.len() >= BATCH {
+                        decode(&mut batch)?;
+                    }
+                }
+                _ => {}
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    decode(&mut batch)
+}
+
+/// What is to be said of a file that is not damaged.
+fn judge(fs: &dyn FileSystem, file: &Attributes, progress: &dyn Progress) -> Result<Option<String>> {
+    let Some(compression) = compression(fs, file.id)? else {
+        return Ok(Some("has the flag of a compressed file and nothing that says how; it is read as a plain one".to_owned()));
+    };
+    match compression.method() {
+        Some((_, Place::Server)) => {
+            return Ok(Some("its contents are on a server and not on this disk (a dataless file)".to_owned()));
+        }
+        Some((_, Place::Nowhere)) => {
+            let message = format!("is of type {}: no contents are stored, and it reads as zeros", compression.number);
+            return Ok(Some(message));
+        }
+        _ => {}
+    }
+    let contents = fs.open(file.id, Fork::Data)?;
+    let mut at = 0;
+    while at < compression.size {
+        progress.check()?;
+        let now = PIECE.min(compression.size - at);
+        contents.read_vec(at, now as usize)?;
+        progress.advance(now);
+        at += now;
+    }
+    Ok(None)
+}
+
+fn compression(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Compression>> {
+    let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else { return Ok(None) };
+    let len = value.info().len.min(decmpfs::layout::MAX_ATTRIBUTE as u64 + 1);
+    Ok(Compression::parse(&value.read_vec(0, len as usize)?))
+}

@@ -1,0 +1,90 @@
+//! Which files are compressed at all, and what has to come of it.
+
+use super::{CompressOptions, Left, MOST_IN_ATTRIBUTE};
+use crate::decmpfs::{Bounds, MAX_LEN};
+
+/// Types of files, told by the ends of their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Types {
+    /// Extensions in small letters, without the dot. None: all files are of these types.
+    extensions: Vec<String>,
+    /// The others are meant.
+    inverted: bool,
+}
+
+impl Types {
+    /// Files whose names end with one of these extensions, in any case and with a dot or without.
+    pub fn only(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let plain = |extension: &str| extension.trim_start_matches('.').to_lowercase();
+        Self { extensions: extensions.into_iter().map(|extension| plain(extension.as_ref())).collect(), inverted: false }
+    }
+
+    /// All files but these.
+    pub fn but(extensions: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        Self { inverted: true, ..Self::only(extensions) }
+    }
+
+    /// Whether a file of this name is of one of them.
+    pub fn contain(&self, name: &str) -> bool {
+        if self.extensions.is_empty() {
+            return true;
+        }
+        let extension = name.rsplit_once('.').map_or_else(String::new, |(_, extension)| extension.to_lowercase());
+        self.extensions.contains(&extension) != self.inverted
+    }
+}
+
+/// Files in the root that a volume keeps for itself: drivers look for their blocks.
+const OF_VOLUMES: [&str; 3] = ["/.journal", "/.journal_info_block", "/.hotfiles.btree"];
+
+/// What is looked at of a file.
+pub(super) struct Looks<'a> {
+    pub(super) path: &'a str,
+    pub(super) size: u64,
+    pub(super) compressed: bool,
+    pub(super) locked: bool,
+}
+
+impl CompressOptions {
+    /// Why a file stays as it is without another look.
+    pub(super) fn leaves(&self, file: &Looks<'_>) -> Option<Left> {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        if OF_VOLUMES.contains(&file.path) {
+            Some(Left::Volume)
+        } else if file.compressed {
+            Some(Left::Compressed)
+        } else if file.size == 0 {
+            Some(Left::Empty)
+        } else if file.size > self.max_size.min(MAX_LEN) {
+            Some(Left::TooLong)
+        } else if !self.types.contain(name) {
+            Some(Left::Type)
+        } else if file.locked {
+            Some(Left::Locked)
+        } else {
+            None
+        }
+    }
+
+    /// What has to come of a file of `size` bytes that takes `allocated`, in blocks of `block` bytes.
+    pub(super) fn bounds(&self, size: u64, allocated: u64, block: u64) -> Bounds {
+        // Files that are compressed are shorter than 4 GiB.
+        let most = size - size * u64::from(self.min_saving.min(100)) / 100;
+        Bounds { attribute: MOST_IN_ATTRIBUTE, fork: most.min(allocated.saturating_sub(block)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_told_by_extensions() {
+        let texts = Types::only(["txt", ".HTML"]);
+        assert!(texts.contain("a.TXT") && texts.contain("b.c.html"));
+        assert!(!texts.contain("a.png") && !texts.contain("txt") && !texts.contain(""));
+        let others = Types::but(["png"]);
+        assert!(others.contain("a.txt") && others.contain("none") && !others.contain("x.PNG"));
+        assert!(Types::default().contain("anything"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Files of a volume that exists, one after the other or side by side; each is switched over in one step.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::choose::Looks;
+use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
+use crate::decmpfs::{self, Bounds, Compression, Packed, Plain, pack};
+use crate::device::{BlockDevice, BlockDeviceExt, Leave};
+use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NodeId, Stored, UF_COMPRESSED};
+use crate::ops::export::{FolderOptions, to_folder};
+use crate::progress::{Progress, Within};
+use crate::{Error, Kind, Result};
+
+/// Files that are worked on side by side.
+const BATCH: usize = 64;
+/// The flags that make a file immutable: `UF_IMMUTABLE`, `UF_APPEND`, `SF_IMMUTABLE`, `SF_APPEND`.
+const LOCKED: u32 = 0x2 | 0x4 | 0x2_0000 | 0x4_0000;
+
+/// Compresses the files at `paths`, and all below those that are folders; each file once, however many names it has. `each` is told
+/// of every file. What was done before an error stays done, each file whole.
+pub fn compress(
+    fs: &dyn FileSystemMut,
+    paths: &[String],
+    options: &CompressOptions,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(FileReport) -> Result<()>,
+) -> Result<()> {
+    let files = files_below(fs, paths, progress)?;
+    over_files(&files, "compress", options.jobs, progress, each, &|path, file| compress_one(fs, path, file, options, progress))
+}
+
+/// Says what [`compress`] would make of these files. Nothing is changed: there is nothing to change in a volume that is only read.
+pub fn estimate(
+    fs: &dyn FileSystem,
+    paths: &[String],
+    options: &CompressOptions,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(FileReport) -> Result<()>,
+) -> Result<()> {
+    let files = files_below(fs, paths, progress)?;
+    over_files(&files, "estimate", options.jobs, progress, each, &|path, file| estimate_one(fs, path, file, options, progress))
+}
+
+/// Stores compressed files as they are, like [`compress`] the other way.
+pub fn decompress(
+    fs: &dyn FileSystemMut,
+    paths: &[String],
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(FileReport) -> Result<()>,
+) -> Result<()> {
+    let files = files_below(fs, paths, progress)?;
+    over_files(&files, "decompress", None, progress, each, &|path, file| decompress_one(fs, path, file, progress))
+}
+
+type One<'a> = &'a (dyn Fn(String, &Attributes) -> Result<FileReport> + Sync);
+
+fn over_files(
+    files: &[(String, Attributes)],
+    stage: &str,
+    jobs: Option<std::num::NonZeroUsize>,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(FileReport) -> Result<()>,
+    one: One<'_>,
+) -> Result<()> {
+    progress.stage(stage, files.iter().map(|(_, file)| file.size).sum());
+    for batch in files.chunks(BATCH) {
+        progress.check()?;
+        let done = |(path, file): &(String, Attributes)| one(path.clone(), file).map_err(|error| error.named(path.clone()));
+        let reports: Vec<Result<FileReport>> = on_cores(jobs, || batch.par_iter().map(done).collect())?;
+        // Who was done is told before the first error, whatever came first.
+        let mut failed = None;
+        for report in reports {
+            match report {
+                Ok(report) => each(report)?,
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(()), Err)?;
+    }
+    Ok(())
+}
+
+/// The ordinary files at `paths` and below, each once.
+fn files_below(fs: &dyn FileSystem, paths: &[String], progress: &dyn Progress) -> Result<Vec<(String, Attributes)>> {
+    let (mut files, mut seen) = (Vec::new(), HashSet::new());
+    for path in paths {
+        let top = fs.resolve(path)?;
+        let mut ahead = vec![(path.trim_end_matches('/').to_owned(), top)];
+        while let Some((path, found)) = ahead.pop() {
+            progress.check()?;
+            match found.kind {
+                FileKind::File if seen.insert(found.id) => files.push((path, found)),
+                FileKind::Folder => {
+                    let before = ahead.len();
+                    fs.list(found.id, &mut |entry| {
+                        ahead.push((format!("{path}/{}", entry.name), entry.attributes));
+                        Ok(ControlFlow::Continue(()))
+                    })?;
+                    ahead[before..].reverse();
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Compresses one file.
+pub(crate) fn compress_one(
+    fs: &dyn FileSystemMut,
+    path: String,
+    file: &Attributes,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+) -> Result<FileReport> {
+    one(fs, path, file, options, progress, &|path, bounds| {
+        let mut switch = Switch { fs, path, file, options, progress, backed_up: false };
+        match switch.run(bounds) {
+            // Small nodes of old volumes hold no attribute as long.
+            Err(error) if error.kind() == Kind::Limit => switch.run(Bounds { attribute: 0, ..bounds }),
+            done => done,
+        }
+    })
+}
+
+fn estimate_one(
+    fs: &dyn FileSystem,
+    path: String,
+    file: &Attributes,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+) -> Result<FileReport> {
+    one(fs, path, file, options, progress, &|_, bounds| {
+        let plain = fs.open(file.id, Fork::Data)?;
+        let mut read = |at: u64, buf: &mut [u8]| plain.read_at(at, buf);
+        pack(Plain { len: file.size, read: &mut read }, options.packing, bounds, progress, &mut |_, _| Ok(()))
+    })
+}
+
+/// One file, which `pack` packs if it is to be.
+fn one(
+    fs: &dyn FileSystem,
+    path: String,
+    file: &Attributes,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+    pack: &dyn Fn(&str, Bounds) -> Result<Option<Packed>>,
+) -> Result<FileReport> {
+    let as_it_is = FileReport {
+        path,
+        number: None,
+        size: file.size,
+        before: file.allocated,
+        after: file.allocated,
+        left: Some(Left::NoGain),
+    };
+    if let Some(left) = why_left(fs, &as_it_is.path, file, options)? {
+        progress.advance(file.size);
+        let attribute = if left == Left::Compressed { attribute(fs, file.id)? } else { None };
+        let number = attribute.as_deref().and_then(Compression::parse).map(|compression| compression.number);
+        let taken = file.allocated + attribute.map_or(0, |value| value.len() as u64);
+        return Ok(FileReport { number, before: taken, after: taken, left: Some(left), ..as_it_is });
+    }
+    let block = u64::from(fs.volume().block_size);
+    let packed = pack(&as_it_is.path, options.bounds(file.size, file.allocated, block))?;
+    Ok(match packed {
+        Some(packed) => FileReport {
+            number: packed.number(),
+            after: packed.fork_len.next_multiple_of(block) + packed.attribute.len() as u64,
+            left: None,
+            ..as_it_is
+        },
+        None => as_it_is,
+    })
+}
+
+fn why_left(fs: &dyn FileSystem, path: &str, file: &Attributes, options: &CompressOptions) -> Result<Option<Left>> {
+    let looks = Looks { path, size: file.size, compressed: file.flags & UF_COMPRESSED != 0, locked: file.flags & LOCKED != 0 };
+    Ok(match options.leaves(&looks) {
+        None if file.resource_size > 0 || file.has_xattrs && attribute(fs, file.id)?.is_some() => Some(Left::ResourceFork),
+        left => left,
+    })
+}
+
+/// What says how a file is compressed.
+fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
+    let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else { return Ok(None) };
+    // Longer ones say nothing that macOS would hear.
+    let len = value.info().len.min(super::MOST_IN_ATTRIBUTE as u64 + 1);
+    value.read_vec(0, len as usize).map(Some)
+}
+
+/// One file on its way to being stored another way.
+struct Switch<'a> {
+    fs: &'a dyn FileSystemMut,
+    path: &'a str,
+    file: &'a Attributes,
+    options: &'a CompressOptions,
+    progress: &'a dyn Progress,
+    backed_up: bool,
+}
+
+impl Switch<'_> {
+    /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth it.
+    fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
+        let Self { fs, file, options, progress, .. } = *self;
+        let (contents, out) = fs.make_nameless()?;
+        let plain = fs.open(file.id, Fork::Data)?;
+        let mut read = |at: u64, buf: &mut [u8]| plain.read_at(at, buf);
+        let mut write = |at: u64, bytes: &[u8]| {
+            let end = at + bytes.len() as u64;
+            if end > out.info().len {
+                out.set_len(end, Leave::Any)?;
+            }
+            out.write_at(at, bytes)
+        };
+        let source = Plain { len: file.size, read: &mut read };
+        let Some(packed) = pack(source, options.packing, bounds, progress, &mut write)? else { return Ok(None) };
+        out.set_len(packed.fork_len, Leave::Any)?;
+        if options.verify {
+            compare(Plain { len: file.size, read: &mut read }, &packed, out.clone(), progress)?;
+        }
+        drop(plain); // which keeps it open
+        if let Some(folder) = &options.backup
+            && !self.backed_up
+        {
+            back_up(fs, self.path, folder, progress)?;
+            self.backed_up = true;
+        }
+        fs.store(file.id, &Stored::Packed { attribute: &packed.attribute, contents })?;
+        Ok(Some(packed))
+    }
+}
+
+/// Refuses what does not decode to what was packed.
+pub(super) fn compare(plain: Plain<'_>, packed: &Packed, fork: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<()> {
+    let Plain { len, read } = plain;
+    let decoded = decmpfs::contents(&packed.attribute, || Ok(fork))?;
+    let mut expected = vec![0; PIECE.min(len) as usize];
+    for at in (0..len).step_by(PIECE as usize) {
+        progress.check()?;
+        let now = PIECE.min(len - at) as usize;
+        read(at, &mut expected[..now])?;
+        if expected[..now] != decoded.read_vec(at, now)? {
+            let message = "what was compressed does not decode to the same; the file stays as it was";
+            return Err(Error::corrupt(LAYER, at, message));
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file, with all that belongs to it, to where its path leads from `folder` on.
+fn back_up(fs: &dyn FileSystemMut, path: &str, folder: &Path, progress: &dyn Progress) -> Result<()> {
+    let fs: &dyn FileSystem = fs;
+    let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+    let folder = folder.join(above.trim_start_matches('/'));
+    std::fs::create_dir_all(&folder).map_err(|error| Error::io(LAYER, "make the folder", error).in_file(&folder))?;
+    let done = to_folder(fs, path, &folder, &FolderOptions::default(), &Within(progress))?;
+    match done.problems.into_iter().next() {
+        Some(problem) => Err(problem),
+        None => Ok(()),
+    }
+}
+
+fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progress: &dyn Progress) -> Result<FileReport> {
+    let attribute = attribute(fs, file.id)?.map_or(0, |value| value.len() as u64);
+    let before = file.allocated;
+    if file.flags & UF_COMPRESSED == 0 || attribute == 0 {
+        progress.advance(file.size);
+        return Ok(FileReport { path, number: None, size: file.size, before, after: before, left: Some(Left::Plain) });
+    }
+    let (contents, out) = fs.make_nameless()?;
+    let packed = fs.open(file.id, Fork::Data)?;
+    out.set_len(file.size, Leave::Any)?;
+    for at in (0..file.size).step_by(PIECE as usize) {
+        progress.check()?;
+        let now = PIECE.min(file.size - at);
+        out.write_at(at, &packed.read_vec(at, now as usize)?)?;
+        progress.advance(now);
+    }
+    drop(packed);
+    fs.store(file.id, &Stored::Plain { contents })?;
+    drop(out);
+    let after = file.size.next_multiple_of(u64::from(fs.volume().block_size));
+    Ok(FileReport { path, number: None, size: file.size, before: before + attribute, after, left: None })
+}

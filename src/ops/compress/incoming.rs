@@ -1,0 +1,269 @@
+//! Files compressed on their way into a volume that is being made.
+//!
+//! A volume is planned in full before its first byte is written, so how long everything is must be known by then: what is packed
+//! waits in a file beside the image, and goes from there to its place. Memory holds what is being packed and no more.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::choose::Looks;
+use super::in_place::compare;
+use super::{CompressOptions, FileReport, Left, on_cores};
+use crate::Result;
+use crate::decmpfs::{self, MAX_LEN, Packed, Plain, pack};
+use crate::device::{BlockDevice, Leave, Memory, Slice};
+use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
+use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
+use crate::progress::Progress;
+
+/// What a file takes on the volume to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Bytes of a block.
+    pub(crate) block: u32,
+    /// Whether holes take nothing.
+    pub(crate) holes: bool,
+}
+
+/// Forks up to this size are packed in memory.
+const SMALL: u64 = 1 << 20;
+/// Forks begin at multiples of this, so that room that is not used can be given back.
+const GRAIN: u64 = 4096;
+/// Smaller files are not asked for their holes.
+const LEAST_SPARSE: u64 = 64 << 10;
+/// Instead of a node's number: the stream is in the spool. No tree has as many nodes.
+const SPOOL: u32 = u32::MAX;
+
+/// Bytes of a disk on which all that is packed finds room, whatever comes of it.
+pub(crate) fn spool_len(tree: &Tree) -> u64 {
+    let lens = tree.nodes.iter().map(|node| if let SourceKind::File(stream) = &node.kind { stream.len() } else { 0 });
+    // Nothing is packed that would take as much as the file itself.
+    lens.filter(|len| *len <= MAX_LEN).map(|len| len.next_multiple_of(GRAIN)).fold(GRAIN, u64::saturating_add)
+}
+
+/// Compresses the files of `tree` that `options` choose, on all cores. `spool`, an empty disk of [`spool_len`] bytes that lasts as
+/// long as the tree, holds what is packed.
+pub(crate) fn compress_tree(
+    tree: Tree,
+    room: Room,
+    spool: Arc<dyn BlockDevice>,
+    options: &CompressOptions,
+    progress: &dyn Progress,
+) -> Result<(Tree, Vec<FileReport>)> {
+    let len = |node: &SourceNode| if let SourceKind::File(stream) = &node.kind { stream.len() } else { 0 };
+    progress.stage("compress", tree.nodes.iter().map(len).sum());
+    let spool = Spool { device: spool, end: Mutex::new(0) };
+    let one = |(node, source): (u32, &SourceNode)| match &source.kind {
+        SourceKind::File(stream) => {
+            let path = tree.path(node);
+            let incoming = Incoming { tree: &tree, source, stream, room, spool: &spool, options, progress };
+            incoming.run(&path).map(Some).map_err(|error| if error.file().is_none() { error.named(path) } else { error })
+        }
+        _ => Ok(None),
+    };
+    let nodes = tree.nodes.par_iter().enumerate();
+    let all = || nodes.map(|(node, source)| one((node as u32, source))).collect::<Result<Vec<_>>>();
+    let done = on_cores(options.jobs, all)??;
+    let Tree { mut nodes, contents } = tree;
+    let mut reports = Vec::new();
+    for (source, done) in nodes.iter_mut().zip(done) {
+        let Some((report, stored)) = done else { continue };
+        reports.push(report);
+        let Some(Stored { packed, fork }) = stored else { continue };
+        source.kind = SourceKind::File(Stream::empty());
+        source.flags |= UF_COMPRESSED;
+        source.xattrs.retain(|(name, _)| &**name != RESOURCE_FORK);
+        source.xattrs.push((decmpfs::ATTRIBUTE.into(), Stream::Bytes(packed.attribute.into())));
+        if packed.fork_len > 0 {
+            source.xattrs.push((RESOURCE_FORK.into(), Stream::Extern { node: SPOOL, offset: fork, len: packed.fork_len }));
+        }
+    }
+    Ok((Tree { nodes, contents: Box::new(Spooled { below: contents, spool: spool.device }) }, reports))
+}
+
+/// What was packed, and where in the spool its fork is.
+struct Stored {
+    packed: Packed,
+    fork: u64,
+}
+
+/// One file.
+struct Incoming<'a> {
+    tree: &'a Tree,
+    source: &'a SourceNode,
+    stream: &'a Stream,
+    room: Room,
+    spool: &'a Spool,
+    options: &'a CompressOptions,
+    progress: &'a dyn Progress,
+}
+
+impl Incoming<'_> {
+    fn run(&self, path: &str) -> Result<(FileReport, Option<Stored>)> {
+        let (size, block) = (self.stream.len(), u64::from(self.room.block));
+        let report = |before: u64, left| FileReport { path: path.to_owned(), number: None, size, before, after: before, left };
+        if let Some(left) = self.why_left(path) {
+            self.progress.advance(size);
+            return Ok((report(size.next_multiple_of(block), Some(left)), None));
+        }
+        let before = self.allocated()?;
+        match self.pack(before)? {
+            Some(stored) => {
+                let after = stored.packed.fork_len.next_multiple_of(block) + stored.packed.attribute.len() as u64;
+                Ok((FileReport { number: stored.packed.number(), after, ..report(before, None) }, Some(stored)))
+            }
+            None => Ok((report(before, Some(Left::NoGain)), None)),
+        }
+    }
+
+    fn why_left(&self, path: &str) -> Option<Left> {
+        let has = |name: &str| self.source.xattrs.iter().any(|(found, value)| &**found == name && !value.is_empty());
+        let compressed = has(decmpfs::ATTRIBUTE) && self.source.flags & UF_COMPRESSED != 0 && self.stream.is_empty();
+        let looks = Looks { path, size: self.stream.len(), compressed, locked: false };
+        match self.options.leaves(&looks) {
+            None if has(RESOURCE_FORK) || has(decmpfs::ATTRIBUTE) => Some(Left::ResourceFork),
+            left => left,
+        }
+    }
+
+    /// Bytes of the blocks that the file would take as it is.
+    fn allocated(&self) -> Result<u64> {
+        let (len, block) = (self.stream.len(), u64::from(self.room.block));
+        if !self.room.holes || len < LEAST_SPARSE || matches!(self.stream, Stream::Bytes(_)) {
+            return Ok(len.next_multiple_of(block));
+        }
+        let reader = self.tree.contents.open(self.stream)?;
+        let (mut at, mut taken) = (0, 0);
+        while at < len
+            && let Some(Range { start, end }) = reader.data_from(at)?
+        {
+            let first = (start / block * block).max(at);
+            at = end.clamp(start + 1, len).next_multiple_of(block);
+            taken += at - first;
+        }
+        Ok(taken)
+    }
+
+    fn pack(&self, allocated: u64) -> Result<Option<Stored>> {
+        let bounds = self.options.bounds(self.stream.len(), allocated, self.room.block.into());
+        if bounds.fork > SMALL {
+            return self.pack_large(bounds);
+        }
+        let mut fork = Vec::new();
+        let mut write = |at: u64, bytes: &[u8]| {
+            let at = at as usize;
+            fork.resize(fork.len().max(at + bytes.len()), 0);
+            fork[at..at + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        };
+        let packed = self.with_plain(&mut |plain| pack(plain, self.options.packing, bounds, self.progress, &mut write))?;
+        let Some(packed) = packed else { return Ok(None) };
+        let place = self.spool.take(fork.len() as u64);
+        self.spool.device.write_at(place.start, &fork)?;
+        if self.options.verify {
+            let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
+            self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
+        }
+        Ok(Some(Stored { packed, fork: place.start }))
+    }
+
+    fn pack_large(&self, bounds: decmpfs::Bounds) -> Result<Option<Stored>> {
+        let place = self.spool.take(bounds.fork);
+        let mut write = |at: u64, bytes: &[u8]| self.spool.device.write_at(place.start + at, bytes);
+        let packed = self.with_plain(&mut |plain| pack(plain, self.options.packing, bounds, self.progress, &mut write))?;
+        let used = packed.as_ref().map_or(0, |packed| packed.fork_len);
+        self.spool.give_back(place.start + used..place.end)?;
+        let Some(packed) = packed else { return Ok(None) };
+        if self.options.verify {
+            let fork = Slice::new(self.spool.device.clone(), place.start..place.start + packed.fork_len)?;
+            let fork: Arc<dyn BlockDevice> = Arc::new(fork);
+            self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
+        }
+        Ok(Some(Stored { packed, fork: place.start }))
+    }
+
+    /// Calls `each` with what the file holds.
+    fn with_plain<T>(&self, each: &mut dyn FnMut(Plain<'_>) -> Result<T>) -> Result<T> {
+        let len = self.stream.len();
+        match self.stream {
+            Stream::Bytes(bytes) => {
+                let memory = Memory::read_only(&**bytes);
+                each(Plain { len, read: &mut |at, buf| memory.read_at(at, buf) })
+            }
+            Stream::Extern { .. } => {
+                let mut reader = self.tree.contents.open(self.stream)?;
+                each(Plain { len, read: &mut |at, buf| reader.read_at(at, buf) })
+            }
+        }
+    }
+}
+
+/// The file in which packed forks wait.
+#[derive(Debug)]
+struct Spool {
+    device: Arc<dyn BlockDevice>,
+    /// Where the next fork goes.
+    end: Mutex<u64>,
+}
+
+impl Spool {
+    /// Room for `len` bytes.
+    fn take(&self, len: u64) -> Range<u64> {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = *end..*end + len;
+        *end = place.end.next_multiple_of(GRAIN);
+        place
+    }
+
+    /// Room that was taken and is not needed: what was written there for nothing takes no more storage.
+    fn give_back(&self, unused: Range<u64>) -> Result<()> {
+        let start = unused.start.next_multiple_of(GRAIN);
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if *end == unused.end.next_multiple_of(GRAIN) {
+            *end = start.min(*end);
+        }
+        let until = unused.end.next_multiple_of(GRAIN);
+        if start < until { self.device.discard(start..until, Leave::Any) } else { Ok(()) }
+    }
+}
+
+/// The contents of a tree of which some are in the spool.
+struct Spooled {
+    below: Box<dyn Contents>,
+    spool: Arc<dyn BlockDevice>,
+}
+
+impl fmt::Debug for Spooled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spooled").field("below", &self.below).finish_non_exhaustive()
+    }
+}
+
+impl Contents for Spooled {
+    fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
+        match *stream {
+            Stream::Extern { node: SPOOL, offset, len } => Ok(Box::new(Fork { spool: &*self.spool, offset, len })),
+            _ => self.below.open(stream),
+        }
+    }
+}
+
+/// One fork in the spool.
+struct Fork<'a> {
+    spool: &'a dyn BlockDevice,
+    offset: u64,
+    len: u64,
+}
+
+impl ContentReader for Fork<'_> {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.spool.read_at(self.offset + offset, buf)
+    }
+
+    fn data_from(&self, from: u64) -> Result<Option<Range<u64>>> {
+        Ok((from < self.len).then_some(from..self.len))
+    }
+}
