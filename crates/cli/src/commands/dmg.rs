@@ -21,11 +21,11 @@ use crate::progress::Bar;
 use crate::recipe::{self, Recipe};
 use crate::sheet;
 
-/// Make a disk image to hand out, with a window as it should look: nothing is mounted
+/// Make a disk image to hand out, with a window as it should look
 ///
-/// What is in FOLDER comes into the volume; an application (a folder called .app) and a file come there under their own
-/// name. Icon, background and places of icons become what the Finder reads: .VolumeIcon.icns, a picture in .background,
-/// and .DS_Store.
+/// Nothing is mounted. What is in FOLDER comes into the volume; an application (a folder called .app) and a file come there
+/// under their own name. Icon, background and places of icons become what the Finder reads: .VolumeIcon.icns, a picture in
+/// .background, and .DS_Store.
 ///
 /// A recipe says the same in a file, TOML or JSON (.json). It may have the keys of appdmg or dmgbuild, _ or - in them;
 /// paths in it start at its folder. Options on the command line come before it.
@@ -35,8 +35,8 @@ use crate::sheet;
 #[command(after_help = "\
 Examples:
   bandsaw dmg build -o App.dmg
-  bandsaw dmg App.app -o App.dmg --applications --place App.app=160,200 --place Applications=480,200
-  bandsaw dmg build -o App.dmg --volname App2 --icon disk.icns --background picture.png --window 640x400
+  bandsaw dmg App.app -o App.dmg --applications --place Applications=480,200
+  bandsaw dmg build -o App.dmg --icon disk.icns --background picture.png --window 640x400
   bandsaw dmg build -o App.dmg --license LICENSE.txt --format ulfo
   bandsaw dmg --recipe appdmg.json -o App.dmg
   SOURCE_DATE_EPOCH=1700000000 bandsaw dmg build -o App.dmg     the same bytes every time")]
