@@ -39,8 +39,9 @@ with DSStore.open(sys.argv[1], 'r') as store:
                 {'alias': Alias.from_bytes(value['backgroundImageAlias'])} if 'backgroundImageAlias' in value else {})
             if 'alias' in value:
                 a = value['alias']
-                value['alias'] = [a.volume.name, a.volume.posix_path, a.target.posix_path, a.target.filename,
-                                  a.target.cnid, a.target.folder_cnid, a.target.folder_name, a.target.carbon_path]
+                fields = [a.volume.name, a.volume.posix_path, a.target.posix_path, a.target.filename,
+                          a.target.cnid, a.target.folder_cnid, a.target.folder_name, a.target.carbon_path]
+                value['alias'] = [field.decode() if isinstance(field, bytes) else field for field in fields]
         elif isinstance(value, bytes):
             value = value.decode('latin1')
         records.setdefault(entry.filename, {})[entry.code.decode()] = value
@@ -178,5 +179,5 @@ fn fshfsinfo_knows() {
     );
     assert!(told.contains("background.png") && told.contains("Size"), "{told}");
     let told = run_text(FSHFSINFO.command().arg("-o").arg(volume.range.start.to_string()).arg(&image));
-    assert!(told.contains("HFS+"), "{told}");
+    assert!(told.contains(NAME), "{told}");
 }
