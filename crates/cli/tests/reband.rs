@@ -66,6 +66,7 @@ fn stopped_and_killed_it_loses_nothing() {
     assert!(scratch.ok(&["info", "x.sparsebundle"]).contains("320"), "it opens");
     let list = fs::read_to_string(scratch.path("x.sparsebundle/Info.plist")).unwrap();
     assert!(!list.contains("band-size") && !list.contains("com.apple.diskimage"), "{list}");
+    assert!(scratch.ok(&["du", "x.sparsebundle"]).contains("`bandsaw reband` finishes"));
     let refused = scratch.fails(4, &["trim", "x.sparsebundle"]);
     assert!(refused.contains("bandsaw reband"), "{refused}");
     let checked = scratch.run(&["check", "x.sparsebundle"]);

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use bandsaw::Kind;
+use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::ops::space::{Fill, SpaceMap};
 use bandsaw::ops::usage::{HostUsage, ImageUsage, VolumeUsage};
@@ -305,7 +306,16 @@ impl ImageFacts {
                 sheet.fact("", &format!("free space is left alone: {}", output.name(refused)))?;
             }
         }
-        let Some(bands) = &self.bands else { return sheet.fact("compact", "nothing: images of this kind store no free space") };
+        let Some(bands) = &self.bands else {
+            // Of a bundle it is always known but in the middle of this.
+            let between = self.format == Format::Udsb.code();
+            let why = if between {
+                "cannot yet: `bandsaw reband` finishes what was interrupted"
+            } else {
+                "nothing: images of this kind store no free space"
+            };
+            return sheet.fact("compact", why);
+        };
         let (whole, parts) = (exact(bands.returns_whole), exact(bands.returns_parts));
         match self.returns {
             0 => sheet.fact("compact", "would return nothing")?,
