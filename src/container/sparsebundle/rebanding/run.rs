@@ -16,8 +16,8 @@ use crate::{Error, Kind, Result};
 /// Bytes of the disk between two marks, unless a band is larger: so much is stored twice at most, beside the rest of an old band
 /// on hosts that cannot punch holes.
 pub(super) const RANGE: u64 = 256 << 20;
-/// Bytes copied at a time by each thread.
-const PIECE: u64 = 1 << 20;
+/// Bytes copied at a time by each thread: what its cache holds from reading to writing.
+const PIECE: u64 = 256 << 10;
 const MOST_THREADS: usize = 4;
 
 /// What a change of the size of bands came to.
@@ -249,21 +249,28 @@ impl Run<'_> {
 
     /// Copies what is stored of a range that one new band holds.
     fn copy_band(&self, mut at: u64, end: u64, progress: &dyn Progress) -> Result<()> {
-        let mut buf = Vec::new();
+        let mut buf = vec![0; PIECE.min(end - at) as usize];
         while at < end {
             progress.check()?;
+            // Asked once for a run: some hosts walk all of a file's pages to find where it ends.
             let extent = self.old.extent_at(at..end)?;
-            if extent.kind != ExtentKind::Data {
-                if extent.kind == ExtentKind::Zero {
-                    progress.advance(extent.len);
-                }
-                at += extent.len;
-                continue;
+            match extent.kind {
+                ExtentKind::Data => self.copy_run(at, at + extent.len, &mut buf, progress)?,
+                ExtentKind::Zero => progress.advance(extent.len),
+                ExtentKind::Hole => {}
             }
-            let piece = extent.len.min(PIECE);
-            buf.resize(piece as usize, 0);
-            self.old.read_at(at, &mut buf)?;
-            self.new.write_at(at, &buf)?;
+            at += extent.len;
+        }
+        Ok(())
+    }
+
+    fn copy_run(&self, mut at: u64, end: u64, buf: &mut [u8], progress: &dyn Progress) -> Result<()> {
+        while at < end {
+            progress.check()?;
+            let piece = (end - at).min(buf.len() as u64);
+            let bytes = &mut buf[..piece as usize];
+            self.old.read_at(at, bytes)?;
+            self.new.write_at(at, bytes)?;
             self.copied.fetch_add(piece, Ordering::Relaxed);
             progress.advance(piece);
             at += piece;
