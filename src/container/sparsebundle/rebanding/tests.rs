@@ -159,8 +159,8 @@ fn no_power_cut_loses_anything() {
         let begin = cut.position();
         case.reband(Some(to)).unwrap();
         for crash in cut.crashes_from(begin, seed, 1) {
-            // Where nothing is optimised the cipher takes its time.
-            if encrypted && crash.position % 5 != 0 {
+            // Every crash of the first; of the others, the cipher's among them, as many as are done in a few seconds.
+            if seed > 0 && crash.position % 5 != 0 {
                 continue;
             }
             let place = format!("{from} to {to}, crash after event {} of {} ({:?})", crash.position, cut.position(), crash.keep);
