@@ -4,14 +4,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 
+use super::records::date_of;
 use super::volume::Volume;
 use super::{LAYER, Shared};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, read_only};
 use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, Space};
-use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type};
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, timestamp};
 use crate::fs::hfsplus::{RESOURCE_FORK, stat};
-use crate::fs::{Existing, FileKind, Fork, NodeId};
+use crate::fs::{Attributes, Existing, FileKind, Fork, NodeId, Timestamp};
 use crate::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied in one go.
@@ -114,6 +115,12 @@ impl OpenFork {
         }
     }
 
+    /// The date was set to something else: none is due any more.
+    pub(super) fn date_was_set(&self, modified: Timestamp) {
+        self.modified.store(date_of(modified), Ordering::Relaxed);
+        self.stale.store(false, Ordering::Release);
+    }
+
     /// Writes the date that is due.
     fn note_date(&self, volume: &mut Volume) -> Result<()> {
         if !self.stale.swap(false, Ordering::AcqRel) {
@@ -145,6 +152,23 @@ impl Drop for OpenFork {
                 volume.orphans.retain(|orphan| *orphan != self.id);
             }
         }
+    }
+}
+
+/// The forks of a file that are open. They are not let go of by whoever holds the volume.
+pub(super) fn open_forks_of(shared: &Shared, node: NodeId) -> Vec<Arc<OpenFork>> {
+    let forks = shared.open_forks();
+    let of_node = |kind: u8| forks.get(&(Cnid(u32::try_from(node.0).ok()?), kind))?.upgrade();
+    [fork_type::DATA, fork_type::RESOURCE].into_iter().filter_map(of_node).collect()
+}
+
+/// What is recorded of a file, with the date of its contents if that has yet to be written.
+pub(super) fn with_due_date(shared: &Shared, found: Attributes) -> Attributes {
+    let due = |fork: &Arc<OpenFork>| fork.stale.load(Ordering::Acquire).then(|| fork.modified.load(Ordering::Relaxed));
+    let latest = open_forks_of(shared, found.id).iter().filter_map(due).max().and_then(|date| timestamp(date, false));
+    match latest {
+        Some(_) => Attributes { modified: latest, changed: latest, ..found },
+        None => found,
     }
 }
 

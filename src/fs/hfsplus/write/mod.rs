@@ -162,11 +162,19 @@ impl FileSystem for HfsPlusMut {
     }
 
     fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
-        self.shared.read().read.lookup(dir, name)
+        let found = self.shared.read().read.lookup(dir, name)?;
+        Ok(found.map(|found| file::with_due_date(&self.shared, found)))
     }
 
     fn attributes(&self, node: NodeId) -> Result<Attributes> {
-        self.shared.read().read.attributes(node)
+        let volume = self.shared.read();
+        let mut found = volume.read.attributes(node)?;
+        // What is open without a name is in the private folder, which counts for none.
+        if volume.orphans.iter().any(|orphan| u64::from(orphan.0) == node.0) {
+            found.links = 0;
+        }
+        drop(volume);
+        Ok(file::with_due_date(&self.shared, found))
     }
 
     /// Entries that come or go meanwhile may be told of or not; `each` may change the volume.
@@ -255,7 +263,14 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {
-        self.shared.write().set_attributes(node, change)
+        // Let go of after the volume: whoever is closed wants it for itself.
+        let open = file::open_forks_of(&self.shared, node);
+        let mut volume = self.shared.write();
+        volume.set_attributes(node, change)?;
+        if let Some(modified) = change.modified {
+            open.iter().for_each(|fork| fork.date_was_set(modified));
+        }
+        Ok(())
     }
 
     fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {

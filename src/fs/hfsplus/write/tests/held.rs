@@ -1,6 +1,7 @@
 //! Files that are open without a name, files of the journal, and what an operation that fails leaves.
 
 use super::*;
+use crate::device::Leave;
 use crate::{Error, Kind};
 
 /// A file that lost its name while it was open goes when it is closed, also after the volume was unmounted.
@@ -13,6 +14,7 @@ fn what_was_open_goes_after_the_unmounting_too() {
     fs.write_all(id, &bytes(9000, 1)).unwrap();
     let held = fs.open(id, Fork::Data).unwrap();
     fs.remove(fs.root(), "open").unwrap();
+    assert_eq!(fs.attributes(id).unwrap().links, 0);
     assert_eq!(fs.link(id, fs.root(), "again").unwrap_err().kind(), Kind::NotFound);
     fs.unmount().unwrap();
     assert_eq!(held.read_vec(0, 9000).unwrap(), bytes(9000, 1));
@@ -21,6 +23,27 @@ fn what_was_open_goes_after_the_unmounting_too() {
     sound(device.clone());
     let fs = open(&device);
     assert_eq!(fs.volume().free, free);
+}
+
+/// What was written counts at once, and what somebody says of the date afterwards counts more.
+#[test]
+fn a_date_that_is_set_while_a_file_is_open_stays() {
+    let device = empty(2 << 20);
+    let fs = open(&device);
+    let [old, older] = [1_000_000_000, 900_000_000].map(Timestamp::from_seconds);
+    let id = fs.create(fs.root(), "copied", &NewNode { created: Some(old), ..file() }).unwrap();
+    let held = fs.open_mut(id, Fork::Data).unwrap();
+    held.set_len(9000, Leave::Any).unwrap();
+    fs.set_attributes(id, &Change { modified: Some(old), ..Change::default() }).unwrap();
+    held.write_at(0, &bytes(9000, 1)).unwrap();
+    assert_eq!(fs.attributes(id).unwrap().modified, Some(NOW), "before it is recorded");
+    assert_eq!(fs.lookup(fs.root(), "copied").unwrap().unwrap().modified, Some(NOW));
+    fs.set_attributes(id, &Change { modified: Some(older), ..Change::default() }).unwrap();
+    drop(held);
+    fs.unmount().unwrap();
+    assert_eq!(fs.attributes(id).unwrap().modified, Some(older));
+    drop(fs);
+    sound(device);
 }
 
 #[test]
