@@ -274,6 +274,18 @@ fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progr
         progress.advance(file.size);
         return Ok(FileReport { path, number: None, size: file.size, before, after: before, left: Some(Left::Plain) });
     }
+    unpack(fs, file, progress)?;
+    let after = file.size.next_multiple_of(u64::from(fs.volume().block_size));
+    Ok(FileReport { path, number: None, size: file.size, before: before + attribute, after, left: None })
+}
+
+/// Stores the compressed contents of one file as they are: what has to happen before any of it is written.
+/// [`Kind::Conflict`] if the file is open or not compressed.
+pub fn decompress_file(fs: &dyn FileSystemMut, node: NodeId, progress: &dyn Progress) -> Result<()> {
+    unpack(fs, &fs.attributes(node)?, progress)
+}
+
+fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) -> Result<()> {
     let (contents, out) = fs.make_nameless()?;
     let packed = fs.open(file.id, Fork::Data)?;
     out.set_len(file.size, Leave::Any)?;
@@ -283,9 +295,6 @@ fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progr
         out.write_at(at, &packed.read_vec(at, now as usize)?)?;
         progress.advance(now);
     }
-    drop(packed);
-    fs.store(file.id, &Stored::Plain { contents })?;
-    drop(out);
-    let after = file.size.next_multiple_of(u64::from(fs.volume().block_size));
-    Ok(FileReport { path, number: None, size: file.size, before: before + attribute, after, left: None })
+    drop(packed); // which keeps it open
+    fs.store(file.id, &Stored::Plain { contents })
 }

@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result};
 
 pub use self::choose::Types;
 pub(crate) use self::in_place::compress_one;
-pub use self::in_place::{compress, decompress, estimate};
+pub use self::in_place::{compress, decompress, decompress_file, estimate};
 pub(crate) use self::incoming::{Room, compress_tree, spool_len};
 
 const LAYER: &str = "compress";
