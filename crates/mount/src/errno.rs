@@ -1,0 +1,56 @@
+//! Which error number a program gets for an error of the library.
+
+use std::error::Error as _;
+use std::io;
+
+use bandsaw::{Error, Kind};
+use fuser::Errno;
+
+/// The number for an error, where the operation knows no better.
+pub(crate) fn of(error: &Error) -> Errno {
+    match error.kind() {
+        Kind::Io => of_host(error),
+        Kind::Corrupt => Errno::EIO,
+        Kind::Unsupported => Errno::EOPNOTSUPP,
+        Kind::WrongKey => Errno::EACCES,
+        Kind::ReadOnly => Errno::EROFS,
+        Kind::NotFound => Errno::ENOENT,
+        Kind::Conflict => Errno::EEXIST,
+        Kind::Limit if error.layer().ends_with("name") => Errno::ENAMETOOLONG,
+        Kind::Limit => Errno::ENOSPC,
+        Kind::OutOfRange | Kind::Invalid => Errno::EINVAL,
+        Kind::Cancelled => Errno::EINTR,
+        _ => Errno::EIO,
+    }
+}
+
+/// Of what the host says, programs that use the volume can do something about a full disk; the rest is none of their doing.
+fn of_host(error: &Error) -> Errno {
+    let host = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    match host.map(io::Error::kind) {
+        Some(io::ErrorKind::StorageFull) => Errno::ENOSPC,
+        Some(io::ErrorKind::QuotaExceeded) => Errno::EDQUOT,
+        _ => Errno::EIO,
+    }
+}
+
+/// Whether the owner of the image should hear of it: something is wrong with the image or the host, not with the request.
+pub(crate) fn is_worth_a_note(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Io | Kind::Corrupt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_learn_what_they_can_do_something_about() {
+        let host = |kind: io::ErrorKind| of(&Error::io("test", "write", io::Error::from(kind)));
+        assert_eq!(host(io::ErrorKind::StorageFull), Errno::ENOSPC);
+        assert_eq!(host(io::ErrorKind::PermissionDenied), Errno::EIO);
+        assert_eq!(of(&Error::new(Kind::Limit, "hfs+ space", "full")), Errno::ENOSPC);
+        assert_eq!(of(&Error::new(Kind::Limit, "hfs+ file name", "long")), Errno::ENAMETOOLONG);
+        assert_eq!(of(&Error::read_only("test")), Errno::EROFS);
+        assert!(is_worth_a_note(&Error::corrupt("test", 0, "x")) && !is_worth_a_note(&Error::not_found("test", "x")));
+    }
+}

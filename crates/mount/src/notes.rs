@@ -1,0 +1,56 @@
+//! What the owner of an image should hear of while it is mounted.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bandsaw::Error;
+use fuser::Errno;
+
+use crate::errno;
+
+/// Who is told, a line at a time.
+pub type Note = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Between two lines there is at least so much time: a broken disk fails thousands of requests.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tells the owner of errors that are nobody's request's fault.
+pub(crate) struct Notes {
+    note: Note,
+    last: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Notes {
+    pub(crate) fn new(note: Note) -> Self {
+        Self { note, last: Mutex::default() }
+    }
+
+    /// The number that a program gets for `error`; the owner is told if it is worth that.
+    pub(crate) fn errno(&self, error: &Error) -> Errno {
+        if errno::is_worth_a_note(error) {
+            self.tell(&error.to_string());
+        }
+        errno::of(error)
+    }
+
+    /// Tells a line, unless there was one a moment ago: then it is only counted.
+    pub(crate) fn tell(&self, line: &str) {
+        let Ok(mut last) = self.last.lock() else { return };
+        match &mut *last {
+            Some((at, untold)) if at.elapsed() < PAUSE => *untold += 1,
+            other => {
+                let untold = other.map_or(0, |(_, untold)| untold);
+                let more = if untold > 0 { format!(" ({untold} more before this)") } else { String::new() };
+                (self.note)(&format!("{line}{more}"));
+                *other = Some((Instant::now(), 0));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes").finish_non_exhaustive()
+    }
+}

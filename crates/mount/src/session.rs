@@ -1,0 +1,211 @@
+//! A mount from its beginning to its end.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bandsaw::device::BlockDevice;
+use bandsaw::fs::{FileSystem, FileSystemMut};
+use bandsaw::{Error, Kind, Result};
+use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
+
+use crate::disk::DiskFs;
+use crate::gate::Gate;
+use crate::host;
+use crate::notes::{Note, Notes};
+use crate::options::MountOptions;
+use crate::volume::{Setting, VolumeFs};
+use crate::{LAYER, SUBTYPE};
+
+/// Everything is made durable this often, whether or not a program asks: a crash costs no more.
+const BETWEEN_SYNCS: Duration = Duration::from_secs(3);
+/// How long programs that still use a mount may hold up its end.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// What the kernel reads ahead, in KiB.
+const READ_AHEAD: u32 = 1024;
+
+/// What a folder is to show.
+#[derive(Debug, Clone)]
+pub enum Shown {
+    /// A volume that nobody changes.
+    Volume(Arc<dyn FileSystem>),
+    /// A volume, and what changes it.
+    VolumeMut(Arc<dyn FileSystemMut>),
+    /// A disk as a file of this name.
+    Disk(Arc<dyn BlockDevice>, String),
+}
+
+/// A folder that shows a volume, or a disk. Programs see errors of the image as errors of their calls; the owner is told of
+/// them by a [`Note`].
+pub struct Mounted {
+    folder: PathBuf,
+    shown: Shown,
+    gate: Arc<Gate>,
+    ended: Arc<Mutex<Receiver<()>>>,
+    session: JoinHandle<io::Result<()>>,
+    clock: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Mounted {
+    /// Mounts on `folder`, which exists. [`Kind::Unsupported`] where the host has no FUSE. `on_end` is called once nothing is
+    /// mounted there any more, whoever unmounted it.
+    pub fn new(
+        shown: Shown,
+        folder: &Path,
+        options: &MountOptions,
+        note: Note,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self> {
+        let folder = folder.canonicalize().map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
+        let (gate, notes) = (Arc::<Gate>::default(), Arc::new(Notes::new(note)));
+        let mounter = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let config = config(options, matches!(shown, Shown::Volume(_)));
+        let (end, ended) = mpsc::channel();
+        let session = match &shown {
+            Shown::Disk(device, name) => {
+                let owner = (options.uid.unwrap_or(mounter.0), options.gid.unwrap_or(mounter.1));
+                let disk = DiskFs::new(device.clone(), name.clone(), owner, gate.clone(), notes.clone());
+                start(disk, &folder, &config, on_end, end)
+            }
+            Shown::Volume(_) | Shown::VolumeMut(_) => {
+                let setting = Setting {
+                    mounter,
+                    owner: (options.uid, options.gid),
+                    umask: options.umask,
+                    gathers: options.gather,
+                    gate: gate.clone(),
+                    notes: notes.clone(),
+                };
+                let volume = match &shown {
+                    Shown::VolumeMut(fs) => VolumeFs::new(fs.clone(), Some(fs.clone()), setting),
+                    Shown::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
+                    Shown::Disk(..) => return Err(Error::new(Kind::Invalid, LAYER, "a volume expected")),
+                };
+                start(volume, &folder, &config, on_end, end)
+            }
+        }?;
+        host::read_ahead(&folder, READ_AHEAD);
+        let clock = shown.changes().then(|| sync_by_clock(shown.clone(), notes));
+        Ok(Self { folder, shown, gate, ended: Arc::new(Mutex::new(ended)), session, clock })
+    }
+
+    /// Where it is mounted.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Ends the mount, if nobody has yet, and leaves the volume clean and durable. Programs that still use it get errors from
+    /// here on.
+    pub fn end(self) -> Result<()> {
+        let waits = || self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.session.is_finished() || waits().try_recv().is_ok();
+        let mut handed = Ok(());
+        if !gone {
+            handed = if self.shown.changes() { host::hand_over(&self.folder) } else { Ok(()) };
+            host::unmount(&self.folder, true)?;
+            gone = waits().recv_timeout(PATIENCE).is_ok();
+        }
+        if let Some((stop, clock)) = self.clock {
+            drop(stop);
+            let _ = clock.join();
+        }
+        self.gate.close();
+        let left = match &self.shown {
+            Shown::Volume(_) => Ok(()),
+            Shown::VolumeMut(fs) => fs.unmount(),
+            Shown::Disk(device, _) if self.shown.changes() => device.flush(),
+            Shown::Disk(..) => Ok(()),
+        };
+        // Where somebody still has files open, the threads end with the process.
+        if gone && self.session.join().is_err() {
+            return Err(Error::new(Kind::Io, LAYER, "the threads of the mount ended in a panic"));
+        }
+        left.and(handed)
+    }
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mounted").field("folder", &self.folder).field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl Shown {
+    fn changes(&self) -> bool {
+        match self {
+            Self::Volume(_) => false,
+            Self::VolumeMut(_) => true,
+            Self::Disk(device, _) => device.info().access == bandsaw::device::Access::ReadWrite,
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        match self {
+            Self::Volume(_) => Ok(()),
+            Self::VolumeMut(fs) => fs.sync(),
+            Self::Disk(device, _) => device.flush(),
+        }
+    }
+}
+
+fn config(options: &MountOptions, read_only: bool) -> Config {
+    let flag = |yes: bool, on: MountOption, off: MountOption| if yes { on } else { off };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.source.replace(',', "\\,")),
+        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
+        MountOption::DefaultPermissions,
+        flag(options.read_only || read_only, MountOption::RO, MountOption::RW),
+        flag(options.exec, MountOption::Exec, MountOption::NoExec),
+        flag(options.suid, MountOption::Suid, MountOption::NoSuid),
+        flag(options.dev, MountOption::Dev, MountOption::NoDev),
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    config.n_threads = Some(options.threads.unwrap_or((2 * cores).clamp(4, 16)));
+    config.clone_fd = true;
+    config
+}
+
+/// Mounts, and answers the kernel from threads of its own.
+fn start<F: Filesystem>(
+    fs: F,
+    folder: &Path,
+    config: &Config,
+    on_end: impl FnOnce() + Send + 'static,
+    end: Sender<()>,
+) -> Result<JoinHandle<io::Result<()>>> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => {
+            let message = "this system has no FUSE (/dev/fuse), or fusermount3 (of the package fuse3) is missing";
+            Error::new(Kind::Unsupported, LAYER, message).in_file(folder).caused_by(source)
+        }
+        _ => Error::io(LAYER, "mount", source).in_file(folder),
+    };
+    let session = Session::new(fs, folder, config).map_err(failed)?;
+    let run = move || {
+        let ended = session.run();
+        // Nobody may be waiting any more.
+        let _ = end.send(());
+        on_end();
+        ended
+    };
+    thread::Builder::new().name("mount".to_owned()).spawn(run).map_err(failed)
+}
+
+/// Makes everything durable every few seconds until the sender is dropped.
+fn sync_by_clock(shown: Shown, notes: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = mpsc::channel();
+    let clock = thread::spawn(move || {
+        while stopped.recv_timeout(BETWEEN_SYNCS) == Err(RecvTimeoutError::Timeout) {
+            if let Err(error) = shown.sync() {
+                notes.tell(&error.to_string());
+            }
+        }
+    });
+    (stop, clock)
+}

@@ -1,0 +1,218 @@
+//! Changes of a volume's tree: made, renamed, removed, described anew.
+
+use std::ffi::OsStr;
+use std::sync::RwLockReadGuard;
+use std::time::SystemTime;
+
+use bandsaw::fs::{Attributes, Change, Existing, FileKind, FileSystemMut, NewKind, NewNode, NodeId};
+use bandsaw::{Kind, Result};
+use fuser::{Errno, RenameFlags, Request, TimeOrNow};
+
+use super::{Answer, VolumeFs, utf8};
+use crate::stat;
+
+/// BSD flags of what must not be changed at all, and of what may only get longer.
+const IMMUTABLE: u32 = 0x2 | 0x2_0000;
+const APPEND_ONLY: u32 = 0x4 | 0x4_0000;
+/// The bit of a folder whose entries get its group.
+const SET_GROUP: u16 = 0o2000;
+const SET_USER: u16 = 0o4000;
+const GROUP_EXEC: u16 = 0o010;
+/// The longest target of a symbolic link.
+const MAX_TARGET: usize = 1023;
+
+/// What SETATTR wants changed besides the length.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) mode: Option<u32>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) atime: Option<TimeOrNow>,
+    pub(super) mtime: Option<TimeOrNow>,
+    pub(super) ctime: Option<SystemTime>,
+}
+
+impl VolumeFs {
+    /// The volume for a change, and the proof that the mount has not ended.
+    pub(super) fn changing(&self) -> Answer<(&dyn FileSystemMut, RwLockReadGuard<'_, bool>)> {
+        let change = self.change.as_deref().ok_or(Errno::EROFS)?;
+        Ok((change, self.gate.enter()?))
+    }
+
+    fn described(&self, node: NodeId) -> Answer<Attributes> {
+        self.fs.attributes(node).map_err(|error| self.notes.errno(&error))
+    }
+
+    /// Refuses what macOS's flags protect.
+    pub(super) fn check_unlocked(&self, node: NodeId) -> Answer<Attributes> {
+        let found = self.described(node)?;
+        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 { Err(Errno::EPERM) } else { Ok(found) }
+    }
+
+    /// Refuses to write what macOS's flags protect; `appending` is allowed in more files.
+    pub(super) fn check_writable(&self, node: NodeId, appending: bool) -> Answer<()> {
+        let refused = if appending { IMMUTABLE } else { IMMUTABLE | APPEND_ONLY };
+        if self.described(node)?.flags & refused != 0 { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    /// Makes an object in a folder, owned by who asks for it.
+    pub(super) fn make(&self, req: &Request, parent: NodeId, name: &OsStr, kind: NewKind, mode: u32) -> Answer<Attributes> {
+        let name = utf8(name)?;
+        let (change, _inside) = self.changing()?;
+        let folder = self.described(parent)?;
+        if folder.flags & IMMUTABLE != 0 {
+            return Err(Errno::EPERM);
+        }
+        let inherits = folder.mode & SET_GROUP != 0;
+        let is_folder = kind == NewKind::Folder;
+        let mode = (mode & 0o7777) as u16 | if inherits && is_folder { SET_GROUP } else { 0 };
+        let (uid, gid) = (req.uid(), if inherits { folder.gid } else { req.gid() });
+        let too_long = matches!(&kind, NewKind::Symlink(target) if target.len() > MAX_TARGET);
+        let made =
+            change.create(parent, name, &NewNode { mode, uid, gid, ..NewNode::new(kind) }).and_then(|id| change.attributes(id));
+        made.map_err(|error| match error.kind() {
+            Kind::Limit if too_long => Errno::ENAMETOOLONG,
+            _ => self.notes.errno(&error),
+        })
+    }
+
+    /// What a MKNOD asks for.
+    pub(super) fn special(mode: u32, rdev: u32) -> Answer<NewKind> {
+        let device = || stat::mac_device(rdev).ok_or(Errno::EINVAL);
+        Ok(match mode & 0o170_000 {
+            0 | 0o100_000 => NewKind::File,
+            0o010_000 => NewKind::Special(FileKind::Fifo, 0),
+            0o140_000 => NewKind::Special(FileKind::Socket, 0),
+            0o020_000 => NewKind::Special(FileKind::CharDevice, device()?),
+            0o060_000 => NewKind::Special(FileKind::BlockDevice, device()?),
+            _ => return Err(Errno::EINVAL),
+        })
+    }
+
+    pub(super) fn remove(&self, parent: NodeId, name: &OsStr) -> Answer<()> {
+        let name = utf8(name)?;
+        let (change, _inside) = self.changing()?;
+        self.check_may_leave(parent, name)?;
+        change.remove(parent, name).map_err(|error| match error.kind() {
+            Kind::Conflict => Errno::ENOTEMPTY,
+            _ => self.notes.errno(&error),
+        })
+    }
+
+    /// Refuses to take an entry out of a folder where macOS's flags protect either; tells what it is.
+    fn check_may_leave(&self, parent: NodeId, name: &str) -> Answer<Attributes> {
+        self.check_unlocked(parent)?;
+        let found = self.fs.lookup(parent, name).map_err(|error| self.notes.errno(&error))?.ok_or(Errno::ENOENT)?;
+        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 { Err(Errno::EPERM) } else { Ok(found) }
+    }
+
+    pub(super) fn link(&self, node: NodeId, parent: NodeId, name: &OsStr) -> Answer<Attributes> {
+        let name = utf8(name)?;
+        let (change, _inside) = self.changing()?;
+        self.check_unlocked(node)?;
+        let linked = change.link(node, parent, name).and_then(|()| change.attributes(node));
+        linked.map_err(|error| match error.kind() {
+            Kind::Unsupported => Errno::EPERM,
+            Kind::Limit if error.layer().ends_with("name") || error.layer().ends_with("space") => self.notes.errno(&error),
+            Kind::Limit => Errno::EMLINK,
+            _ => self.notes.errno(&error),
+        })
+    }
+
+    pub(super) fn rename(&self, from: (NodeId, &OsStr), to: (NodeId, &OsStr), flags: RenameFlags) -> Answer<()> {
+        let (old, new) = (utf8(from.1)?, utf8(to.1)?);
+        if !RenameFlags::RENAME_NOREPLACE.contains(flags) {
+            return Err(Errno::EINVAL); // neither format exchanges two entries in one step here
+        }
+        let (change, _inside) = self.changing()?;
+        let moved = self.check_may_leave(from.0, old)?;
+        let replaced = match self.check_may_leave(to.0, new) {
+            Err(errno) if errno == Errno::ENOENT => None,
+            found => Some(found?),
+        };
+        let existing = if flags.is_empty() { Existing::Replace } else { Existing::Keep };
+        change.rename((from.0, old), (to.0, new), existing).map_err(|error| match (error.kind(), &replaced) {
+            (Kind::Conflict, Some(there)) if existing == Existing::Replace => match (moved.kind, there.kind) {
+                (FileKind::Folder, FileKind::Folder) => Errno::ENOTEMPTY,
+                (FileKind::Folder, _) => Errno::ENOTDIR,
+                (_, FileKind::Folder) => Errno::EISDIR,
+                _ => Errno::EEXIST,
+            },
+            _ => self.notes.errno(&error),
+        })
+    }
+
+    /// Makes a file longer or shorter, for a user that may, or may not, keep bits that let it run as its owner.
+    pub(super) fn resize(&self, req: &Request, node: NodeId, len: u64) -> Answer<()> {
+        let (_, _inside) = self.changing()?;
+        self.check_writable(node, false)?;
+        let file = self.files.get(node);
+        let done = file.set_len(&self.volume(), len);
+        self.files.close(file);
+        done.map_err(|error| self.notes.errno(&error))?;
+        if req.uid() != 0 { self.drop_privileges(node) } else { Ok(()) }
+    }
+
+    /// Takes the bits away that let a file run as its owner: its contents are somebody else's now.
+    pub(super) fn drop_privileges(&self, node: NodeId) -> Answer<()> {
+        let (change, _inside) = self.changing()?;
+        let found = self.described(node)?;
+        match unprivileged(&found) {
+            Some(mode) => self.done(change.set_attributes(node, &Change { mode: Some(mode), ..Change::default() })),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn describe(&self, node: NodeId, wanted: &Wanted) -> Answer<Attributes> {
+        let (change, _inside) = self.changing()?;
+        let found = self.described(node)?;
+        let dates_only = wanted.mode.is_none() && wanted.uid.is_none() && wanted.gid.is_none();
+        if found.flags & (IMMUTABLE | APPEND_ONLY) != 0 && !dates_only {
+            return Err(Errno::EPERM);
+        }
+        // Where owners are overridden, there is nothing to be changed about them.
+        let over = self.view.owner;
+        if wanted.uid.is_some_and(|uid| over.0.is_some_and(|over| over != uid))
+            || wanted.gid.is_some_and(|gid| over.1.is_some_and(|over| over != gid))
+        {
+            return Err(Errno::EPERM);
+        }
+        let uid = wanted.uid.filter(|_| over.0.is_none());
+        let gid = wanted.gid.filter(|_| over.1.is_none());
+        let mut mode = wanted.mode.map(|mode| (mode & 0o7777) as u16);
+        if mode.is_none() && (uid.is_some() || gid.is_some()) {
+            mode = unprivileged(&found);
+        }
+        let moment = |time: &Option<TimeOrNow>| {
+            time.map(|time| match time {
+                TimeOrNow::SpecificTime(time) => stat::timestamp(time),
+                TimeOrNow::Now => stat::timestamp(SystemTime::now()),
+            })
+        };
+        let change_to = Change {
+            mode,
+            uid,
+            gid,
+            modified: moment(&wanted.mtime),
+            accessed: moment(&wanted.atime),
+            changed: wanted.ctime.map(stat::timestamp),
+            ..Change::default()
+        };
+        if change_to == Change::default() {
+            return Ok(found);
+        }
+        self.done(change.set_attributes(node, &change_to).and_then(|()| change.attributes(node)))
+    }
+
+    /// The result as the kernel gets it; the owner hears of what is wrong with the image.
+    pub(super) fn done<T>(&self, result: Result<T>) -> Answer<T> {
+        result.map_err(|error| self.notes.errno(&error))
+    }
+}
+
+/// The mode of a file without the bits that let it run as its owner; `None` if it has none.
+fn unprivileged(found: &Attributes) -> Option<u16> {
+    let group = if found.mode & GROUP_EXEC != 0 { SET_GROUP } else { 0 };
+    let mode = found.mode & !(SET_USER | group);
+    (found.kind == FileKind::File && mode != found.mode).then_some(mode)
+}

@@ -1,0 +1,218 @@
+//! Open files: one for all that have a file open, made longer by one at a time, unpacked before it is written.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use bandsaw::device::{BlockDevice, Leave};
+use bandsaw::fs::{FileSystem, FileSystemMut, Fork, NodeId, UF_COMPRESSED};
+use bandsaw::ops::compress;
+use bandsaw::progress::Silent;
+use bandsaw::{Error, Kind, Result};
+
+/// All open files of a volume.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    open: Mutex<HashMap<NodeId, Weak<OpenFile>>>,
+}
+
+/// The volume that files are of.
+pub(super) struct Volume<'a> {
+    pub(super) fs: &'a dyn FileSystem,
+    pub(super) change: Option<&'a dyn FileSystemMut>,
+}
+
+/// A file that somebody has open.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) node: NodeId,
+    contents: RwLock<Contents>,
+    /// Held by who makes it longer or shorter.
+    resizing: Mutex<()>,
+    /// How many have it open for writing: the kernel may know more of it than is known here.
+    writers: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    device: Option<Arc<dyn BlockDevice>>,
+    writable: bool,
+}
+
+impl Files {
+    /// The open file of this number, opened if it is not yet. What it holds is looked for when it is needed.
+    pub(super) fn get(&self, node: NodeId) -> Arc<OpenFile> {
+        let mut open = self.all();
+        if let Some(file) = open.get(&node).and_then(Weak::upgrade) {
+            return file;
+        }
+        let file =
+            Arc::new(OpenFile { node, contents: RwLock::default(), resizing: Mutex::default(), writers: AtomicUsize::new(0) });
+        open.insert(node, Arc::downgrade(&file));
+        file
+    }
+
+    /// The file, if anybody has it open.
+    pub(super) fn find(&self, node: NodeId) -> Option<Arc<OpenFile>> {
+        self.all().get(&node).and_then(Weak::upgrade)
+    }
+
+    /// Forgets a file that nobody else has open.
+    pub(super) fn close(&self, file: Arc<OpenFile>) {
+        let node = file.node;
+        drop(file);
+        let mut open = self.all();
+        if open.get(&node).is_some_and(|file| file.strong_count() == 0) {
+            open.remove(&node);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Weak<OpenFile>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenFile {
+    /// Makes sure that it can be read.
+    pub(super) fn for_reading(&self, volume: &Volume<'_>) -> Result<()> {
+        self.device(volume).map(drop)
+    }
+
+    /// Makes sure that it can be written. Compressed contents are stored plain first.
+    pub(super) fn for_writing(&self, volume: &Volume<'_>) -> Result<()> {
+        if self.contents().writable {
+            return Ok(());
+        }
+        let change = volume.change.ok_or_else(|| Error::read_only("mount"))?;
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        if contents.writable {
+            return Ok(());
+        }
+        // Whoever reads waits. A file that is open is not unpacked.
+        contents.device = None;
+        let device = match change.open_mut(self.node, Fork::Data) {
+            Err(error) if error.kind() == Kind::Unsupported && change.attributes(self.node)?.flags & UF_COMPRESSED != 0 => {
+                compress::decompress_file(change, self.node, &Silent)?;
+                change.open_mut(self.node, Fork::Data)?
+            }
+            opened => opened?,
+        };
+        *contents = Contents { device: Some(device), writable: true };
+        Ok(())
+    }
+
+    /// Somebody more, or less, has it open for writing.
+    pub(super) fn count_writer(&self, more: bool) {
+        if more {
+            self.writers.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.writers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether anybody has it open for writing.
+    pub(super) fn has_writers(&self) -> bool {
+        self.writers.load(Ordering::Acquire) > 0
+    }
+
+    /// What it holds.
+    pub(super) fn device(&self, volume: &Volume<'_>) -> Result<Arc<dyn BlockDevice>> {
+        if let Some(device) = &self.contents().device {
+            return Ok(device.clone());
+        }
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = &contents.device {
+            return Ok(device.clone());
+        }
+        let device = volume.fs.open(self.node, Fork::Data)?;
+        contents.device = Some(device.clone());
+        Ok(device)
+    }
+
+    /// Reads up to `size` bytes at `offset` into `buf`, as many as there are.
+    pub(super) fn read(&self, volume: &Volume<'_>, offset: u64, size: usize, buf: &mut Vec<u8>) -> Result<usize> {
+        // Held until it is read: what is read is not unpacked.
+        let contents = loop {
+            let contents = self.contents();
+            if contents.device.is_some() {
+                break contents;
+            }
+            drop(contents);
+            self.device(volume)?;
+        };
+        let Some(device) = &contents.device else { return Ok(0) };
+        loop {
+            let len = device.info().len;
+            let now = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX).min(size);
+            // The kernel may have gathered more than the file holds yet.
+            if now == 0 {
+                return Ok(0);
+            }
+            if buf.len() < now {
+                buf.resize(now, 0);
+            }
+            match device.read_at(offset, &mut buf[..now]) {
+                // It was cut meanwhile.
+                Err(error) if error.kind() == Kind::OutOfRange && device.info().len < len => {}
+                done => return done.map(|()| now),
+            }
+        }
+    }
+
+    /// Writes all of `data` at `offset`, and makes the file longer for that.
+    pub(super) fn write(&self, volume: &Volume<'_>, offset: u64, data: &[u8]) -> Result<()> {
+        self.for_writing(volume)?;
+        let contents = self.contents();
+        let Some(device) = &contents.device else { return Err(Error::read_only("mount")) };
+        let end = offset.checked_add(data.len() as u64).ok_or_else(|| Error::new(Kind::Invalid, "mount", "no such position"))?;
+        if end <= device.info().len {
+            return device.write_at(offset, data);
+        }
+        let _alone = self.alone();
+        let len = device.info().len;
+        if offset > len {
+            device.set_len(offset, Leave::Zeros)?;
+        }
+        if end > len {
+            device.set_len(end, Leave::Any)?;
+        }
+        let written = device.write_at(offset, data);
+        if written.is_err() && end > len {
+            // What was not written is not part of the file.
+            let _ = device.set_len(len, Leave::Any);
+        }
+        written
+    }
+
+    /// Makes it longer or shorter.
+    pub(super) fn set_len(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
+        self.for_writing(volume)?;
+        let device = self.device(volume)?;
+        let _alone = self.alone();
+        device.set_len(len, Leave::Zeros)
+    }
+
+    /// Makes it at least as long.
+    pub(super) fn reach(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
+        self.for_writing(volume)?;
+        let device = self.device(volume)?;
+        let _alone = self.alone();
+        if device.info().len < len { device.set_len(len, Leave::Zeros) } else { Ok(()) }
+    }
+
+    /// Makes a part of it zero.
+    pub(super) fn punch(&self, volume: &Volume<'_>, start: u64, end: u64) -> Result<()> {
+        self.for_writing(volume)?;
+        let device = self.device(volume)?;
+        let end = end.min(device.info().len);
+        if start < end { device.discard(start..end, Leave::Zeros) } else { Ok(()) }
+    }
+
+    fn contents(&self) -> RwLockReadGuard<'_, Contents> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.resizing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

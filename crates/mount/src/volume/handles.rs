@@ -1,0 +1,98 @@
+//! What programs have open, by the numbers that the kernel has for it.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use bandsaw::Result;
+use bandsaw::fs::{FileKind, FileSystem, NodeId};
+use fuser::{Errno, FileHandle};
+
+use super::files::OpenFile;
+
+/// Something that is open.
+#[derive(Debug, Clone)]
+pub(super) enum Handle {
+    /// A file, and whether it was opened for writing.
+    File(Arc<OpenFile>, bool),
+    Folder(Arc<OpenFolder>),
+}
+
+/// A folder that is open: its entries as they were when the first was asked for.
+#[derive(Debug)]
+pub(super) struct OpenFolder {
+    node: NodeId,
+    entries: OnceLock<Vec<Listed>>,
+}
+
+/// An entry of a folder.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) name: Box<str>,
+    pub(super) node: NodeId,
+    pub(super) kind: FileKind,
+}
+
+impl OpenFolder {
+    pub(super) fn new(node: NodeId) -> Self {
+        Self { node, entries: OnceLock::new() }
+    }
+
+    /// Its entries; `anew` for those that are there now.
+    pub(super) fn entries(&self, fs: &dyn FileSystem) -> Result<&[Listed]> {
+        if let Some(entries) = self.entries.get() {
+            return Ok(entries);
+        }
+        let mut entries = Vec::new();
+        fs.list(self.node, &mut |entry| {
+            entries.push(Listed { name: entry.name.into(), node: entry.attributes.id, kind: entry.attributes.kind });
+            Ok(ControlFlow::Continue(()))
+        })?;
+        entries.shrink_to_fit();
+        Ok(self.entries.get_or_init(|| entries))
+    }
+}
+
+/// Everything that is open.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    open: RwLock<HashMap<u64, Handle>>,
+    next: AtomicU64,
+}
+
+impl Handles {
+    pub(super) fn add(&self, handle: Handle) -> FileHandle {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        FileHandle(number)
+    }
+
+    /// A file by its number.
+    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+        match self.open.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
+            Some(Handle::File(file, _)) => Ok(file.clone()),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// A folder by its number. One that is read from the beginning again is read as it is now.
+    pub(super) fn folder(&self, handle: FileHandle, from_start: bool) -> Result<Arc<OpenFolder>, Errno> {
+        let found = match self.open.read().unwrap_or_else(PoisonError::into_inner).get(&handle.0) {
+            Some(Handle::Folder(folder)) => folder.clone(),
+            _ => return Err(Errno::EBADF),
+        };
+        if !from_start || found.entries.get().is_none() {
+            return Ok(found);
+        }
+        let anew = Arc::new(OpenFolder::new(found.node));
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.insert(handle.0, Handle::Folder(anew.clone()));
+        Ok(anew)
+    }
+
+    /// Takes one out.
+    pub(super) fn remove(&self, handle: FileHandle) -> Option<Handle> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+}

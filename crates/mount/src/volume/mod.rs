@@ -1,0 +1,233 @@
+//! A volume that is shown: what the kernel asks of it is in `requests.rs`, what it takes to answer here and beside that.
+
+mod change;
+mod files;
+mod handles;
+mod requests;
+mod xattrs;
+
+use std::ffi::OsStr;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandsaw::device::ExtentKind;
+use bandsaw::fs::{Attributes, FileSystem, FileSystemMut, NodeId};
+use fuser::{
+    Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenAccMode, OpenFlags, ReplyEntry,
+    Request,
+};
+
+use self::files::{Files, Volume};
+use self::handles::{Handle, Handles};
+use crate::gate::Gate;
+use crate::notes::Notes;
+use crate::stat::{self, View};
+
+/// How long the kernel may keep what it was told: nobody else changes the volume.
+pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// The largest write that is asked for in one request.
+pub(crate) const MAX_WRITE: u32 = 1 << 20;
+/// Requests of the kernel's own, reading ahead and writing back, that may wait at a time.
+pub(crate) const MAX_BACKGROUND: u16 = 64;
+/// The longest name, in UTF-16 units on HFS+, in bytes on APFS.
+const MAX_NAME: usize = 255;
+/// `mode` of fallocate(2).
+pub(crate) const KEEP_SIZE: i32 = 1;
+pub(crate) const PUNCH_HOLE: i32 = 2;
+pub(crate) const ZERO_RANGE: i32 = 0x10;
+/// `whence` of lseek(2).
+pub(crate) const SEEK_DATA: i32 = 3;
+pub(crate) const SEEK_HOLE: i32 = 4;
+/// Flags of open(2), on all of Linux's machines that Rust's tier 1 and 2 name but MIPS.
+const O_TRUNC: i32 = 0o1000;
+const O_APPEND: i32 = 0o2000;
+
+type Answer<T> = Result<T, Errno>;
+
+/// A volume that is shown.
+#[derive(Debug)]
+pub(crate) struct VolumeFs {
+    fs: Arc<dyn FileSystem>,
+    /// The same, where it may be changed.
+    change: Option<Arc<dyn FileSystemMut>>,
+    view: View,
+    files: Files,
+    handles: Handles,
+    gate: Arc<Gate>,
+    notes: Arc<Notes>,
+    /// The kernel gathers small writes.
+    gathers: bool,
+    /// `A` and `a` are one name, and so are two ways to compose an accent: the kernel must not keep names.
+    folds: bool,
+    /// Dates have whole seconds.
+    coarse: bool,
+}
+
+/// What [`VolumeFs::new`] needs to know besides the volume.
+pub(crate) struct Setting {
+    pub(crate) mounter: (u32, u32),
+    pub(crate) owner: (Option<u32>, Option<u32>),
+    pub(crate) umask: u16,
+    pub(crate) gathers: bool,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) notes: Arc<Notes>,
+}
+
+impl VolumeFs {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, change: Option<Arc<dyn FileSystemMut>>, setting: Setting) -> Self {
+        let info = fs.volume();
+        let Setting { mounter, owner, umask, gathers, gate, notes } = setting;
+        let view = View { root: fs.root(), mounter, owner, umask, block_size: info.block_size };
+        Self {
+            view,
+            gathers: gathers && change.is_some(),
+            folds: !info.case_sensitive,
+            coarse: info.format.starts_with("HFS"),
+            fs,
+            change,
+            files: Files::default(),
+            handles: Handles::default(),
+            gate,
+            notes,
+        }
+    }
+
+    fn volume(&self) -> Volume<'_> {
+        Volume { fs: &*self.fs, change: self.change.as_deref() }
+    }
+
+    /// How long the kernel may keep a name: not at all if there are other spellings of it, of which it could keep one that is
+    /// gone.
+    fn keeps(&self, name: &str) -> Duration {
+        let one_spelling = name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
+        if one_spelling || self.change.is_none() { LONG } else { Duration::ZERO }
+    }
+
+    fn found(&self, parent: INodeNo, name: &OsStr) -> Answer<(Attributes, Duration)> {
+        let name = utf8(name)?;
+        if name.encode_utf16().count() > MAX_NAME {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let found = self.done(self.fs.lookup(self.view.node(parent), name))?;
+        found.map(|found| (found, self.keeps(name))).ok_or(Errno::ENOENT)
+    }
+
+    fn entry(&self, answer: Answer<(Attributes, Duration)>, reply: ReplyEntry) {
+        match answer {
+            Ok((found, keep)) => reply.entry_with_ttls(&LONG, &keep, &self.view.attr(&found), Generation(0)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn made(&self, answer: Answer<Attributes>, name: &OsStr, reply: ReplyEntry) {
+        self.entry(answer.map(|made| (made, name.to_str().map_or(Duration::ZERO, |name| self.keeps(name)))), reply);
+    }
+
+    /// Opens a file, cut to nothing if that is asked for.
+    fn open_file(&self, req: &Request, node: NodeId, flags: OpenFlags) -> Answer<(FileHandle, FopenFlags)> {
+        let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        if write {
+            // The kernel refuses what is read-only as a whole.
+            self.check_writable(node, flags.0 & O_APPEND != 0)?;
+        }
+        let file = self.files.get(node);
+        let opened = if write { file.for_writing(&self.volume()) } else { file.for_reading(&self.volume()) };
+        if let Err(error) = opened {
+            self.files.close(file);
+            return Err(self.notes.errno(&error));
+        }
+        if write && flags.0 & O_TRUNC != 0 {
+            self.resize(req, node, 0)?;
+        }
+        if write {
+            file.count_writer(true);
+        }
+        let handle = self.handles.add(Handle::File(file, write));
+        // Nothing happens on closing what was only read.
+        let quiet = if write { FopenFlags::empty() } else { FopenFlags::FOPEN_NOFLUSH };
+        Ok((handle, FopenFlags::FOPEN_KEEP_CACHE | quiet))
+    }
+
+    /// Where data, or a hole, begins at or behind `offset`.
+    fn seek(&self, node: NodeId, offset: u64, whence: i32) -> Answer<u64> {
+        let file = self.files.find(node).ok_or(Errno::EBADF)?;
+        // What the kernel has gathered is not known here, and would be taken for a hole.
+        if self.gathers && file.has_writers() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let device = self.done(file.device(&self.volume()))?;
+        let len = device.info().len;
+        if offset >= len {
+            return Err(Errno::ENXIO);
+        }
+        let mut at = offset;
+        while at < len {
+            let extent = self.done(device.extent_at(at..len))?;
+            if (extent.kind == ExtentKind::Data) == (whence == SEEK_DATA) {
+                return Ok(at);
+            }
+            at += extent.len;
+        }
+        if whence == SEEK_HOLE { Ok(len) } else { Err(Errno::ENXIO) }
+    }
+
+    fn allocate(&self, handle: FileHandle, range: (u64, u64), mode: i32) -> Answer<()> {
+        let file = self.handles.file(handle)?;
+        let (_, _inside) = self.changing()?;
+        let (start, length) = range;
+        let end = start.checked_add(length).ok_or(Errno::EFBIG)?;
+        let volume = self.volume();
+        let done = match mode {
+            0 => file.reach(&volume, end),
+            // Blocks behind a file's end are nobody's here.
+            KEEP_SIZE if end <= self.done(file.device(&volume))?.info().len => Ok(()),
+            _ if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE => file.punch(&volume, start, end),
+            ZERO_RANGE => file.punch(&volume, start, end).and_then(|()| file.reach(&volume, end)),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        self.done(done)
+    }
+
+    /// Tells entries from the `offset`th on until `add` says that there is no room: place of the next, number, kind, name.
+    fn list(
+        &self,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        add: &mut dyn FnMut(u64, INodeNo, FileType, &str) -> Answer<bool>,
+    ) -> Answer<()> {
+        let folder = self.handles.folder(handle, offset == 0)?;
+        let entries = self.done(folder.entries(&*self.fs))?;
+        // The kernel does not look at the number of the folder above.
+        for (at, name) in [".", ".."].into_iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            if add(at as u64 + 1, ino, FileType::Directory, name)? {
+                return Ok(());
+            }
+        }
+        let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
+        for (at, entry) in entries.iter().enumerate().skip(first) {
+            if add(at as u64 + 3, self.view.ino(entry.node), stat::file_type(entry.kind), &entry.name)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names are UTF-8 on these volumes.
+fn utf8(name: &OsStr) -> Answer<&str> {
+    name.to_str().ok_or(Errno::EILSEQ)
+}
+
+/// What every mount asks of the kernel.
+pub(crate) fn configure(config: &mut KernelConfig, wanted: &[InitFlags]) -> io::Result<()> {
+    for flag in wanted {
+        // An older kernel does without.
+        let _ = config.add_capabilities(*flag);
+    }
+    // Both are within what the protocol allows.
+    let _ = config.set_max_write(MAX_WRITE);
+    let _ = config.set_max_background(MAX_BACKGROUND);
+    Ok(())
+}
