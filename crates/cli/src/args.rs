@@ -7,12 +7,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::Command;
 use crate::failure;
+use crate::mount_helper;
 
 /// Apple's disk images from the command line.
 ///
 /// Makes sparse bundles, sparse images (UDSP and ASIF) and raw images, fills them from folders and archives, shows what is
-/// in them, and takes files out again; reads compressed and encrypted images too. Nothing is mounted and no privileges are
-/// needed.
+/// in them, and takes files out again; reads compressed and encrypted images too. No privileges are needed, and nothing is
+/// mounted but by `mount` and `attach`.
 ///
 /// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N; without it, the first
 /// volume that can be read. A file of the host that exists is always taken whole, and ./ in front says that it is one.
@@ -70,7 +71,7 @@ Examples:
 
 /// Reads the command line; usage errors, `--help` and `--version` end here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
-    Cli::parse_from(with_cipher(with_info(args.into_iter().collect())))
+    Cli::parse_from(with_cipher(with_info(mount_helper::translated(args.into_iter().collect()))))
 }
 
 /// `--encrypt IMAGE` means `--encrypt=aes-256 IMAGE`: what follows is a cipher only if it is the name of one.

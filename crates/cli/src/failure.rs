@@ -32,6 +32,12 @@ impl Failure {
         Error::new(Kind::Invalid, option, message).into()
     }
 
+    /// A failure that another process has told the user of; only the exit code is left.
+    pub(crate) fn told(code: u8) -> Self {
+        let error = Error::new(Kind::Io, "server", "failed");
+        Self { exit: Some(Exit::Told(code)), ..Self::from(error) }
+    }
+
     /// The same failure with this hint.
     pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
@@ -64,7 +70,9 @@ impl Failure {
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
         let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
         let hint = self.hint.as_deref().or_else(|| hint(&self.error));
-        if exit == Exit::BrokenPipe {
+        if matches!(exit, Exit::Told(_)) {
+            // Nothing is left to be said.
+        } else if exit == Exit::BrokenPipe {
             // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
         } else if output.json() {
             output.json_line(&Report { schema: 1, error: Described::new(&self.error, hint, exit) });
@@ -124,6 +132,7 @@ enum Exit {
     Warned,
     BrokenPipe,
     Signal(u8),
+    Told(u8),
 }
 
 impl Exit {
@@ -158,6 +167,7 @@ impl Exit {
             Self::Warned => 8,
             Self::BrokenPipe => 128 + 13,
             Self::Signal(signal) => 128 + signal,
+            Self::Told(code) => code,
         }
     }
 }

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+#[cfg(target_os = "linux")]
+mod attach;
 mod change;
 mod commands;
 mod compressing;
@@ -14,6 +16,7 @@ mod failure;
 mod hdiutil;
 mod layers;
 mod map;
+mod mount_helper;
 mod new_file;
 mod node;
 mod output;
@@ -22,6 +25,7 @@ mod passphrase;
 mod progress;
 mod recipe;
 mod sheet;
+mod signals;
 mod source;
 mod target;
 mod text;

@@ -63,7 +63,7 @@ const LINES: &[&str] = &[
     "passwd remove Twice.img 2",
 ];
 
-/// Verbs that open no image, or none of its data, or tell without it what they can; and `serve`, which does not end by itself.
+/// Verbs that open no image, or none of its data, or tell without it what they can; and those that do not end by themselves.
 const WITHOUT: &[&str] = &[
     "create",
     "dmg",
@@ -80,6 +80,9 @@ const WITHOUT: &[&str] = &[
     "du",
     "list",
     "serve",
+    "mount",
+    "attach",
+    "detach",
 ];
 
 #[test]

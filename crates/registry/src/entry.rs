@@ -34,6 +34,24 @@ pub struct Entry {
     /// Sockets that are removed when the process is gone.
     #[serde(default)]
     pub sockets: Vec<PathBuf>,
+    /// What is mounted of it. That is unmounted when the process is gone.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+}
+
+/// A folder that shows a volume of an image, or its disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The name of the volume as a device: `disk1s2`.
+    pub device: String,
+    /// The volume's own name.
+    pub name: String,
+    /// What it is: `HFS+`.
+    pub format: String,
+    /// Whether the folder was made for this, and goes with it.
+    pub made: bool,
 }
 
 /// What is done with an image.
@@ -64,6 +82,7 @@ impl Entry {
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             places: Vec::new(),
             sockets: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 }

@@ -2,21 +2,22 @@
 //!
 //! Each process that serves, mounts or attaches an image keeps a small file `diskN.json` in a folder of its user, locked for
 //! as long as it lives. The lock is the proof of life: process numbers are used again, locks are not. Whoever lists the folder
-//! and finds an entry that nobody locks removes it, and the sockets that its process left.
+//! and finds an entry that nobody locks removes it, the sockets that its process left, and mounts that nobody answers for any more.
 #![forbid(unsafe_code)]
 
 mod entry;
 mod folder;
+mod leftovers;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bandsaw::{Error, Kind, Result};
 use rustix::fs::FlockOperation;
 
-pub use entry::{Entry, Use};
+pub use entry::{Entry, Mount, Use};
 
 const LAYER: &str = "registry";
 /// Devices are numbered from 1 up to here.
@@ -145,19 +146,10 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
     // Nobody has it: a leftover, unless it was removed, and its name taken anew, before it was locked here.
     let same = |meta: fs::Metadata| file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (meta.dev(), meta.ino()));
     if fs::metadata(path).is_ok_and(same) {
-        entry.iter().flat_map(|entry| &entry.sockets).for_each(|socket| remove_socket(socket));
+        entry.iter().for_each(|entry| leftovers::remove(entry));
         fs::remove_file(path).map_err(|source| failed("remove an entry", source, path))?;
     }
     Ok(None)
-}
-
-/// Removes a socket at which nobody listens any more.
-fn remove_socket(path: &Path) {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    let answers = || std::os::unix::net::UnixStream::connect(path).is_ok();
-    if is_socket && !answers() {
-        let _ = fs::remove_file(path);
-    }
 }
 
 fn failed(doing: &'static str, source: io::Error, path: &Path) -> Error {

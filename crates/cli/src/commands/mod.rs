@@ -1,6 +1,8 @@
 //! The verbs, one file each: arguments, one call into the library, output.
 
 mod advise;
+#[cfg(target_os = "linux")]
+mod attach;
 mod cat;
 mod check;
 mod checksum;
@@ -11,6 +13,8 @@ mod compress;
 mod convert;
 mod cp;
 mod create;
+#[cfg(target_os = "linux")]
+mod detach;
 mod diagnose;
 mod dmg;
 mod du;
@@ -27,6 +31,8 @@ mod ln;
 mod ls;
 mod man;
 mod mkdir;
+#[cfg(target_os = "linux")]
+mod mount;
 mod mv;
 mod passwd;
 mod put;
@@ -104,6 +110,12 @@ pub(crate) enum Command {
     #[command(alias = "disablejournal")]
     DisableJournal(journal::DisableJournal),
     Stack(stack::Stack),
+    #[cfg(target_os = "linux")]
+    Attach(Box<attach::Attach>),
+    #[cfg(target_os = "linux")]
+    Detach(detach::Detach),
+    #[cfg(target_os = "linux")]
+    Mount(Box<mount::Mount>),
     Serve(Box<serve::Serve>),
     List(list::List),
     #[command(alias = "chpass")]
@@ -172,6 +184,12 @@ impl Command {
             Self::EnableJournal(verb) => verb.run(output),
             Self::DisableJournal(verb) => verb.run(output),
             Self::Stack(verb) => verb.run(output),
+            #[cfg(target_os = "linux")]
+            Self::Attach(verb) => verb.run(output),
+            #[cfg(target_os = "linux")]
+            Self::Detach(verb) => verb.run(output),
+            #[cfg(target_os = "linux")]
+            Self::Mount(verb) => verb.run(output),
             Self::Serve(verb) => verb.run(output),
             Self::List(verb) => verb.run(output),
             Self::Passwd(verb) => verb.run(output),

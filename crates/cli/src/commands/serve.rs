@@ -1,9 +1,7 @@
 //! `bandsaw serve`: an image as a network block device.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,13 +12,12 @@ use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Tls, Watch};
 use bandsaw_registry::{Entry, Registration, Registry, Use};
 use clap::{Args, ValueHint};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level::pipe;
 
 use super::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::parts;
+use crate::signals::{self, Signals};
 use crate::source::{self, Opening};
 
 /// The port of NBD.
@@ -136,7 +133,7 @@ impl Serve {
                     scope.spawn(move || {
                         let ended = server.listen(listener);
                         // One that fails ends the others.
-                        let _ = end?.write_all(&[1]);
+                        signals::end(&end?);
                         ended
                     })
                 })
@@ -277,36 +274,6 @@ impl Watch for Lines {
         match note {
             Note::Connected { .. } | Note::Disconnected { error: None, .. } if !self.verbose => {}
             note => self.output.warn(&note.to_string()),
-        }
-    }
-}
-
-/// SIGINT and SIGTERM as bytes to be read.
-struct Signals {
-    read: UnixStream,
-    write: UnixStream,
-}
-
-impl Signals {
-    fn catch() -> Outcome<Self> {
-        let failed = |source: io::Error| Error::io("signals", "catch", source);
-        let (read, write) = UnixStream::pair().map_err(failed)?;
-        for signal in [SIGINT, SIGTERM] {
-            pipe::register(signal, write.try_clone().map_err(failed)?).map_err(failed)?;
-        }
-        Ok(Self { read, write })
-    }
-
-    fn sender(&self) -> bandsaw::Result<UnixStream> {
-        self.write.try_clone().map_err(|source| Error::io("signals", "catch", source))
-    }
-
-    /// Waits for one.
-    fn wait(&mut self) {
-        while let Err(error) = self.read.read_exact(&mut [0]) {
-            if error.kind() != io::ErrorKind::Interrupted {
-                break;
-            }
         }
     }
 }

@@ -1,0 +1,135 @@
+//! Ending what [`serve`](super::serve) began, by whatever name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bandsaw::{Error, Kind};
+use bandsaw_mount::{User, users_of};
+use bandsaw_registry::{Entry, Registry};
+use rustix::process::{Pid, Signal};
+use serde::Serialize;
+
+use super::server;
+use crate::failure::{Failure, Outcome};
+
+const LAYER: &str = "detach";
+/// How long a server may take to write what it has gathered.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What was ended: what `--json` prints.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Detached {
+    pub(crate) schema: u32,
+    /// Its name while it was in use.
+    pub(crate) device: String,
+    /// Where the image is.
+    pub(crate) image: PathBuf,
+    /// Where its volumes were mounted.
+    pub(crate) mount_points: Vec<PathBuf>,
+}
+
+/// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`), a folder that a volume is mounted on, or the
+/// image. Everything is durable when it returns. [`Kind::Conflict`] if a program uses it, unless `force`d: those get errors.
+pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
+    let registry = Registry::of_user()?;
+    let entry = find(what, registry.entries()?)?;
+    let folders: Vec<_> = entry.mounts.iter().map(|mount| mount.folder.clone()).collect();
+    if force || folders.is_empty() {
+        signal(&entry)?;
+    } else {
+        // All of them or none: so it is looked before anything is unmounted.
+        let users: Vec<_> = folders.iter().flat_map(|folder| others(folder)).collect();
+        if !users.is_empty() {
+            return Err(in_use(&entry, &users));
+        }
+        for folder in &folders {
+            match server::let_go_of(folder) {
+                Err(error) if error.kind() == Kind::Conflict => return Err(in_use(&entry, &others(folder))),
+                // It may have been unmounted by hand.
+                Err(error) if is_mounted(folder) => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+    wait(&registry, &entry)?;
+    Ok(Detached { schema: 1, device: entry.device, image: entry.image, mount_points: folders })
+}
+
+/// Who uses a folder, besides this process, whose own working folder it may be.
+fn others(folder: &Path) -> Vec<User> {
+    users_of(folder).into_iter().filter(|user| user.process != std::process::id()).collect()
+}
+
+fn is_mounted(folder: &Path) -> bool {
+    bandsaw_mount::mount_points().is_ok_and(|all| all.iter().any(|mount| mount.path == folder))
+}
+
+/// The entry of this device, folder or image.
+fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
+    let name = what.strip_prefix("/dev/").unwrap_or(what);
+    let path = fs::canonicalize(what).or_else(|_| std::path::absolute(what)).unwrap_or_else(|_| what.into());
+    let is_image = |entry: &Entry| entry.image == path || fs::canonicalize(&entry.image).is_ok_and(|image| image == path);
+    let found: Vec<_> = entries
+        .into_iter()
+        .filter(|entry| {
+            let by_name = entry.device == name || entry.mounts.iter().any(|mount| mount.device == name);
+            by_name || entry.mounts.iter().any(|mount| mount.folder == path) || is_image(entry)
+        })
+        .collect();
+    match <[Entry; 1]>::try_from(found) {
+        Ok([only]) => Ok(only),
+        Err(none) if none.is_empty() => {
+            let error = Error::new(Kind::NotFound, LAYER, "is no image in use, nor a device or folder of one").named(what);
+            Err(Failure::from(error).hint("`bandsaw list` shows what is in use"))
+        }
+        Err(several) => {
+            let names: Vec<_> = several.into_iter().map(|entry| entry.device).collect();
+            let message = format!("is in use more than once; name one of {}", names.join(", "));
+            Err(Error::new(Kind::Conflict, LAYER, message).named(what).into())
+        }
+    }
+}
+
+fn in_use(entry: &Entry, users: &[User]) -> Failure {
+    let one = |user: &User| format!("{} (process {}, {})", user.command, user.process, user.uses.display());
+    let by = match users {
+        [] => "somebody".to_owned(),
+        users => users.iter().map(one).collect::<Vec<_>>().join(", "),
+    };
+    let error = Error::new(Kind::Conflict, LAYER, format!("is in use by {by}")).named(entry.device.clone());
+    Failure::from(error).hint("--force detaches it all the same; those programs then get errors")
+}
+
+/// Asks the server to end.
+fn signal(entry: &Entry) -> Outcome {
+    let failed = |source: std::io::Error| Error::io(LAYER, "end the server of", source).named(entry.device.clone());
+    let process = i32::try_from(entry.process).ok().and_then(Pid::from_raw);
+    let process = process.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+    match rustix::process::kill_process(process, Signal::TERM) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(failed(error.into()).into()),
+    }
+}
+
+/// Waits until the server has gone, which it does when everything is durable.
+fn wait(registry: &Registry, entry: &Entry) -> Outcome {
+    let began = Instant::now();
+    let same = |other: &Entry| (&other.device, other.process) == (&entry.device, entry.process);
+    while registry.entries()?.iter().any(same) {
+        if began.elapsed() > PATIENCE {
+            let message = format!("the server (process {}) still writes; its end is not waited for", entry.process);
+            return Err(Error::new(Kind::Conflict, LAYER, message).named(entry.device.clone()).into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let word = server::word_of(registry, &entry.device);
+    match fs::read_to_string(&word) {
+        Ok(failed) => {
+            let _ = fs::remove_file(&word);
+            Err(Error::new(Kind::Io, LAYER, format!("the server failed at the end: {failed}")).named(entry.device.clone()).into())
+        }
+        Err(_) => Ok(()),
+    }
+}

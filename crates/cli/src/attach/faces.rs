@@ -1,0 +1,125 @@
+//! What of an image is shown: its volumes, opened for changes where that is possible, or its disk.
+
+use std::sync::Arc;
+
+use bandsaw::address::{Address, VolumeSelector};
+use bandsaw::device::Access;
+use bandsaw::fs::FileSystem;
+use bandsaw::open::{Image, Volume, VolumeFormat};
+use bandsaw::{Error, Kind};
+use bandsaw_mount::Shown;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::source::Opening;
+
+/// Something that is to be mounted.
+pub(super) struct Face {
+    /// What follows the disk's name in its own: `s2`.
+    pub(super) suffix: String,
+    pub(super) name: String,
+    pub(super) format: String,
+    pub(super) shown: Shown,
+}
+
+impl Face {
+    pub(super) fn read_only(&self) -> bool {
+        match &self.shown {
+            Shown::Volume(_) => true,
+            Shown::VolumeMut(_) => false,
+            Shown::Disk(device, _) => device.info().access == Access::ReadOnly,
+        }
+    }
+}
+
+/// The disk as one file.
+pub(super) fn disk(image: &Image) -> Face {
+    let stem = image.path().file_stem().map_or_else(|| "disk".into(), |stem| stem.to_string_lossy().into_owned());
+    let name = format!("{stem}.img");
+    Face {
+        suffix: String::new(),
+        name: name.clone(),
+        format: image.format().code().to_owned(),
+        shown: Shown::Disk(image.disk().clone(), name),
+    }
+}
+
+/// The volume that an address names, or the first.
+pub(super) fn one(image: &Image, address: &Address, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Face> {
+    let volume = image.volume(address.volume.as_ref())?;
+    face(image, volume, address, opening, read_only, output)
+}
+
+/// Every volume that can be read. Those that cannot are told of; [`Kind::NotFound`] if none can.
+pub(super) fn all(image: &Image, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Vec<Face>> {
+    let mut faces = Vec::new();
+    let mut failed = None;
+    for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
+        for selector in selectors(volume) {
+            let path = image.path().to_string_lossy().into_owned();
+            let address = Address { volume: Some(selector), ..Address::image(path) };
+            match face(image, volume, &address, opening, read_only, output) {
+                Ok(face) => faces.push(face),
+                Err(failure) => {
+                    output.warn(&format!("{address} is not mounted: {}", failure.message()));
+                    failed = failed.or(Some(failure));
+                }
+            }
+        }
+    }
+    match faces.is_empty() {
+        false => Ok(faces),
+        true => Err(failed.unwrap_or_else(|| {
+            let error = Error::new(Kind::NotFound, "attach", "holds no volume that can be mounted").in_file(image.path());
+            Failure::from(error).hint("--nomount shows the disk as one file; `bandsaw info` shows what is on it")
+        })),
+    }
+}
+
+/// The volumes of a file system by number: one, or those of an APFS container that are not only there to start a Mac.
+fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
+    let partition = volume.partition.unwrap_or(1);
+    let number = |volume| VolumeSelector::Number { partition, volume };
+    let within = match volume.format {
+        VolumeFormat::Apfs => volume.container().map(|container| container.volumes()).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let ordinary = within.iter().flatten().filter(|volume| !volume.is_auxiliary());
+    let numbers: Vec<_> = ordinary.map(|volume| number(Some(volume.number))).collect();
+    if numbers.is_empty() { vec![number(None)] } else { numbers }
+}
+
+fn face(image: &Image, volume: &Volume, address: &Address, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Face> {
+    let writable = !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
+    let changed = if writable { to_change(image, address, output)? } else { None };
+    let shown = match changed {
+        Some(shown) => shown,
+        None => Shown::Volume(opening.volume(image, address)?),
+    };
+    let fs: &dyn FileSystem = match &shown {
+        Shown::VolumeMut(fs) => &**fs,
+        Shown::Volume(fs) => &**fs,
+        Shown::Disk(..) => return Err(Error::new(Kind::Invalid, "attach", "a volume expected").into()),
+    };
+    let within = match address.volume {
+        Some(VolumeSelector::Number { volume: Some(number), .. }) => format!("s{number}"),
+        _ => String::new(),
+    };
+    let suffix = volume.partition.map_or_else(String::new, |number| format!("s{number}")) + &within;
+    Ok(Face { suffix, name: fs.volume().name, format: volume.format.name().to_owned(), shown })
+}
+
+/// The volume for changes; `None`, and a word about it, for one that can only be read.
+fn to_change(image: &Image, address: &Address, output: &Output) -> Outcome<Option<Shown>> {
+    let error = match image.file_system_mut(address.volume.as_ref()) {
+        Ok(fs) => return Ok(Some(Shown::VolumeMut(Arc::clone(&fs)))),
+        Err(error) => error,
+    };
+    let why = match error.kind() {
+        Kind::Unsupported | Kind::ReadOnly => "",
+        Kind::Corrupt => "; `bandsaw repair` puts it in order",
+        _ => return Err(error.into()),
+    };
+    output.warn(&format!("mounted read-only: {error}{why}"));
+    Ok(None)
+}

@@ -1,0 +1,292 @@
+//! The process that serves an image: opens it, mounts what is wanted of it, waits, and leaves everything clean.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bandsaw::address::Address;
+use bandsaw::device::Access;
+use bandsaw::open::Image;
+use bandsaw::ops::trim;
+use bandsaw::{Error, Kind};
+use bandsaw_mount::{MountOptions, Mounted, unmount};
+use bandsaw_registry::{Entry, Mount, Registration, Registry, Use};
+
+use super::faces::{self, Face};
+use super::whereabouts::{self, Place};
+use super::{Attached, AttachedVolume, background};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::signals::{self, Signals};
+use crate::source::Opening;
+
+/// What is to be served, and how.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    /// The image, and the volume where one is meant.
+    pub(crate) address: Address,
+    pub(crate) opening: &'a Opening,
+    pub(crate) options: MountOptions,
+    pub(crate) places: Places,
+    pub(crate) used: Use,
+    /// Give back first what no volume uses.
+    pub(crate) trim: bool,
+    /// In the background, for a launcher that waits; else until Ctrl-C.
+    pub(crate) background: bool,
+}
+
+/// What is mounted, and where.
+#[derive(Debug)]
+pub(crate) enum Places {
+    /// One volume on a folder.
+    Volume(PathBuf),
+    /// The disk as a file in a folder.
+    Disk(PathBuf),
+    /// The disk as a file in a folder that is this user's own.
+    DiskAnywhere,
+    /// Every volume, each on a new folder in this one, or where volumes are mounted here.
+    Volumes(Option<PathBuf>),
+}
+
+/// Serves until everything is unmounted or a signal comes. `tell` is called in the foreground once all is mounted.
+pub(crate) fn serve(job: &Job<'_>, output: &Output, tell: impl FnOnce(&Attached) -> Outcome) -> Outcome {
+    // Before anything is made that a signal would leave behind.
+    let mut signals = Signals::catch()?;
+    let image = open(job, output)?;
+    let registry = Registry::of_user()?;
+    let mut registration = registry.reserve()?;
+    let faces = faces(job, &image, output)?;
+    let read_only = faces.iter().all(Face::read_only);
+    if job.trim && !read_only {
+        trim_first(&image, output);
+    }
+    let session = Session::mount(job, faces, registration.device(), &registry, &signals, output)?;
+    let attached = session.told(&image, registration.device(), read_only);
+    let begun = publish(&mut registration, job, &image, &attached, &session).and_then(|()| match job.background {
+        true => background::let_go(&attached, &log_of(&registry, registration.device())),
+        false => tell(&attached),
+    });
+    if begun.is_ok() {
+        signals.wait();
+    }
+    let ended = session.end();
+    if job.background {
+        leave_word(&registry, registration.device(), &ended);
+    }
+    drop(registration);
+    begun.and(ended)
+}
+
+/// What went wrong in a process that nobody listens to, for whoever detaches the image.
+pub(super) fn word_of(registry: &Registry, device: &str) -> PathBuf {
+    registry.folder().join(format!("{device}.failed"))
+}
+
+fn log_of(registry: &Registry, device: &str) -> PathBuf {
+    registry.folder().join(format!("{device}.log"))
+}
+
+fn leave_word(registry: &Registry, device: &str, ended: &Outcome) {
+    let log = log_of(registry, device);
+    if fs::metadata(&log).is_ok_and(|meta| meta.len() == 0) {
+        let _ = fs::remove_file(&log);
+    }
+    if let Err(failure) = ended {
+        // Best effort: it stands in the log, too.
+        let _ = fs::write(word_of(registry, device), failure.message());
+    }
+}
+
+/// Opens the image, for changes if that is possible.
+fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
+    let path = &job.address.image;
+    if job.options.read_only || job.address.snapshot.is_some() {
+        return job.opening.read(path, output);
+    }
+    match job.opening.open(path, Access::ReadWrite) {
+        Err(failure) if failure.kind() == Kind::ReadOnly => job.opening.read(path, output),
+        // Beside others who only read, there is reading.
+        Err(failure) if failure.kind() == Kind::Conflict => {
+            let Ok(image) = job.opening.read(path, output) else { return Err(failure) };
+            output.warn(&format!("mounted read-only: {}", failure.message()));
+            Ok(image)
+        }
+        opened => {
+            let image = opened?;
+            image.warnings().iter().for_each(|warning| output.warn(warning));
+            Ok(image)
+        }
+    }
+}
+
+fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
+    let read_only = job.options.read_only;
+    match &job.places {
+        Places::Disk(_) | Places::DiskAnywhere => Ok(vec![faces::disk(image)]),
+        Places::Volume(_) => Ok(vec![faces::one(image, &job.address, job.opening, read_only, output)?]),
+        Places::Volumes(_) if job.address.volume.is_some() => {
+            Ok(vec![faces::one(image, &job.address, job.opening, read_only, output)?])
+        }
+        Places::Volumes(_) => faces::all(image, job.opening, read_only, output),
+    }
+}
+
+/// Gives back what no volume uses. What cannot be given back is no reason not to mount.
+fn trim_first(image: &Image, output: &Output) {
+    match trim::trim(image, &Bar::new(output)) {
+        Ok(_) => {}
+        Err(error) if error.kind() == Kind::Unsupported => {}
+        Err(error) => output.warn(&format!("not trimmed: {error}")),
+    }
+}
+
+/// What is mounted.
+struct Session {
+    mounted: Vec<(Mounted, AttachedVolume, bool)>,
+}
+
+impl Session {
+    /// Mounts all of `faces`, or nothing.
+    fn mount(
+        job: &Job<'_>,
+        faces: Vec<Face>,
+        device: &str,
+        registry: &Registry,
+        signals: &Signals,
+        output: &Output,
+    ) -> Outcome<Self> {
+        let left = Arc::new(AtomicUsize::new(faces.len()));
+        let mut session = Self { mounted: Vec::new() };
+        for face in faces {
+            let mounted = session.add(job, face, device, registry, (signals.sender()?, left.clone()), output);
+            if let Err(failure) = mounted {
+                // What failed first is what matters.
+                let _ = session.end();
+                return Err(failure);
+            }
+        }
+        Ok(session)
+    }
+
+    fn add(
+        &mut self,
+        job: &Job<'_>,
+        face: Face,
+        device: &str,
+        registry: &Registry,
+        (end, left): (std::os::unix::net::UnixStream, Arc<AtomicUsize>),
+        output: &Output,
+    ) -> Outcome {
+        let Place { folder, made } = match &job.places {
+            Places::Volume(folder) | Places::Disk(folder) => whereabouts::named(folder)?,
+            Places::DiskAnywhere => whereabouts::for_volume(registry.folder(), &format!("{device}.disk"))?,
+            Places::Volumes(root) => whereabouts::for_volume(&root.clone().unwrap_or_else(whereabouts::root), &face.name)?,
+        };
+        let read_only = face.read_only();
+        let source = std::path::absolute(&job.address.image).unwrap_or_else(|_| job.address.image.clone().into());
+        let options = MountOptions { source: source.display().to_string(), read_only, ..job.options.clone() };
+        let output = output.clone();
+        let note = Box::new(move |line: &str| output.error(line, None));
+        // The last one that ends, whoever unmounted it, ends the process.
+        let on_end = move || {
+            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                signals::end(&end);
+            }
+        };
+        let mounted = Mounted::new(face.shown, &folder, &options, note, on_end);
+        if mounted.is_err() && made {
+            let _ = fs::remove_dir(&folder);
+        }
+        let mounted = mounted.map_err(advise)?;
+        let volume = AttachedVolume {
+            device: format!("{device}{}", face.suffix),
+            name: face.name,
+            format: face.format,
+            mount_point: mounted.folder().to_owned(),
+            read_only,
+        };
+        self.mounted.push((mounted, volume, made));
+        Ok(())
+    }
+
+    fn told(&self, image: &Image, device: &str, read_only: bool) -> Attached {
+        Attached {
+            schema: 1,
+            device: device.to_owned(),
+            image: absolute(image.path()),
+            process: std::process::id(),
+            read_only,
+            volumes: self.mounted.iter().map(|(_, volume, _)| volume.clone()).collect(),
+        }
+    }
+
+    /// Ends every mount, and tells the first failure.
+    fn end(self) -> Outcome {
+        let mut failed = None;
+        for (mounted, volume, made) in self.mounted {
+            let ended = mounted.end();
+            if made {
+                let _ = fs::remove_dir(&volume.mount_point);
+            }
+            failed = failed.or(ended.err());
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn advise(error: Error) -> Failure {
+    match error.kind() {
+        Kind::Unsupported => Failure::from(error).hint("`bandsaw serve` and `bandsaw extract` need no FUSE"),
+        _ => error.into(),
+    }
+}
+
+fn publish(registration: &mut Registration, job: &Job<'_>, image: &Image, attached: &Attached, session: &Session) -> Outcome {
+    let mounts: Vec<_> = session
+        .mounted
+        .iter()
+        .map(|(_, volume, made)| Mount {
+            folder: volume.mount_point.clone(),
+            device: volume.device.clone(),
+            name: volume.name.clone(),
+            format: volume.format.clone(),
+            made: *made,
+        })
+        .collect();
+    registration.publish(Entry {
+        image: attached.image.clone(),
+        format: image.format().code().to_owned(),
+        layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
+        size: image.disk().info().len,
+        read_only: attached.read_only,
+        encrypted: image.encryption().is_some(),
+        places: mounts.iter().map(|mount| mount.folder.display().to_string()).collect(),
+        mounts,
+        ..Entry::new(job.used)
+    })?;
+    Ok(())
+}
+
+/// Prints what was mounted where.
+pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
+    output.done(attached, |out: &mut dyn Write| {
+        for volume in &attached.volumes {
+            let access = if volume.read_only { "  read-only" } else { "" };
+            let name = output.name(&volume.name);
+            writeln!(out, "{}  {}  {name}  {}{access}", volume.device, volume.format, volume.mount_point.display())?;
+        }
+        Ok(())
+    })
+}
+
+/// Unmounts a folder of a server, which then sees that it has gone.
+pub(super) fn let_go_of(folder: &Path) -> bandsaw::Result<()> {
+    unmount(folder, false)
+}

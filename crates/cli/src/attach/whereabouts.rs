@@ -1,0 +1,98 @@
+//! Where volumes are mounted when nobody says where.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bandsaw::{Error, Kind};
+use bandsaw_mount::mount_points;
+
+use crate::failure::Outcome;
+
+const LAYER: &str = "attach";
+/// So many folders of one name are tried.
+const MOST: u32 = 1000;
+
+/// A folder to mount on, and whether it was made for that: then it goes with the mount.
+pub(super) struct Place {
+    pub(super) folder: PathBuf,
+    pub(super) made: bool,
+}
+
+/// `/Volumes` as macOS has it; for users who may not write there, `Volumes` in their home.
+pub(super) fn root() -> PathBuf {
+    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join("Volumes"));
+    if rustix::process::geteuid().is_root() { "/Volumes".into() } else { own().unwrap_or_else(|| "/Volumes".into()) }
+}
+
+/// A folder that somebody named: made if it is missing, refused if something is in it or mounted on it.
+pub(super) fn named(folder: &Path) -> Outcome<Place> {
+    let failed = |source| Error::io(LAYER, "look at", source).in_file(folder);
+    match fs::read_dir(folder) {
+        Ok(mut entries) => {
+            if is_mounted(folder)? {
+                return Err(Error::new(Kind::Conflict, LAYER, "something is mounted there already").in_file(folder).into());
+            }
+            match entries.next() {
+                None => Ok(Place { folder: folder.to_owned(), made: false }),
+                Some(_) => {
+                    let message = "a folder with nothing in it is expected: what is there could not be seen meanwhile";
+                    Err(Error::new(Kind::Conflict, LAYER, message).in_file(folder).into())
+                }
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir(folder).map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+            Ok(Place { folder: folder.to_owned(), made: true })
+        }
+        Err(source) => Err(failed(source).into()),
+    }
+}
+
+/// A new folder in `root` called as the volume is, or, where that is taken, the same with a number.
+pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<Place> {
+    fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "make", source).in_file(root))?;
+    let name = usable(volume);
+    for number in 0..MOST {
+        let numbered = if number == 0 { name.clone() } else { format!("{name} {number}") };
+        let folder = root.join(numbered);
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(Place { folder, made: true }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(Error::io(LAYER, "make", source).in_file(folder).into()),
+        }
+    }
+    Err(Error::new(Kind::Limit, LAYER, "too many folders of the volume's name are there").in_file(root).into())
+}
+
+/// A volume's name as that of a folder.
+fn usable(volume: &str) -> String {
+    let name: String = volume.chars().map(|char| if matches!(char, '/' | '\0') { ':' } else { char }).collect();
+    match name.trim() {
+        "" | "." | ".." => "Untitled".into(),
+        _ => name.into(),
+    }
+}
+
+fn is_mounted(folder: &Path) -> Outcome<bool> {
+    let path = folder.canonicalize().map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
+    Ok(mount_points()?.iter().any(|mount| mount.path == path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_called_as_volumes_are() {
+        let root = tempfile::tempdir().unwrap();
+        let made = |name: &str| for_volume(root.path(), name).unwrap().folder.file_name().unwrap().to_owned();
+        assert_eq!(made("Docs"), "Docs");
+        assert_eq!(made("Docs"), "Docs 1");
+        assert_eq!(made("a/b"), "a:b");
+        assert_eq!((made(".."), made("")), ("Untitled".into(), "Untitled 1".into()));
+        assert!(named(&root.path().join("Docs")).is_ok_and(|place| !place.made));
+        assert!(named(&root.path().join("new")).is_ok_and(|place| place.made));
+        assert_eq!(named(root.path()).err().map(|failure| failure.kind()), Some(Kind::Conflict));
+    }
+}

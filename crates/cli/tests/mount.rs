@@ -1,0 +1,270 @@
+//! `mount`, `attach` and `detach`: how they begin, what programs see, how they end. Skipped, by name, where there is no FUSE.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Scratch, stderr};
+use serde_json::Value;
+
+/// A scratch folder with a registry of its own, whose mounts go with it.
+struct Host(Scratch);
+
+impl Host {
+    /// `None`, and a word about it, on a machine without FUSE.
+    fn new(test: &str) -> Option<Self> {
+        let can_mount = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+        if !can_mount {
+            eprintln!("SKIPPED {test}: /dev/fuse cannot be opened here");
+            return None;
+        }
+        Some(Self(Scratch::new()))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+
+    fn run(&self, args: &[&str]) -> std::process::Output {
+        self.0.command(args).env("XDG_RUNTIME_DIR", self.path("")).env("HOME", self.path("")).output().unwrap()
+    }
+
+    fn ok(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "bandsaw {args:?} failed: {}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    fn fails(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(code), "bandsaw {args:?}: {}", stderr(&output));
+        stderr(&output)
+    }
+
+    fn listed(&self) -> Vec<Value> {
+        self.ok(&["list"])["devices"].as_array().unwrap().clone()
+    }
+
+    /// Waits for the servers to go.
+    fn wait_for_none(&self) {
+        let began = Instant::now();
+        while !self.listed().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", self.listed());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn bundle(&self, name: &str) {
+        self.0.ok(&["create", name, "--size", "64m", "--fs", "hfs+", "--volname", "Vol"]);
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for device in self.listed() {
+            let _ = self.run(&["detach", "--force", device["device"].as_str().unwrap()]);
+        }
+    }
+}
+
+fn kill(signal: &str, process: &Value) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+/// Bytes of storage behind a file or a folder and what is in it.
+fn du(path: &Path) -> u64 {
+    let meta = fs::symlink_metadata(path).unwrap();
+    let below = if meta.is_dir() { fs::read_dir(path).unwrap().map(|entry| du(&entry.unwrap().path())).sum() } else { 0 };
+    meta.blocks() * 512 + below
+}
+
+#[test]
+fn a_volume_is_written_by_anybody_and_left_clean() {
+    let Some(host) = Host::new("a_volume_is_written_by_anybody_and_left_clean") else { return };
+    host.bundle("x.sparsebundle");
+    let mounted = host.ok(&["mount", "x.sparsebundle", "mnt"]);
+    assert_eq!(mounted["device"], "disk1");
+    let mnt = host.path("mnt");
+    fs::create_dir(mnt.join("folder")).unwrap();
+    fs::write(mnt.join("folder/file"), vec![7; 300_000]).unwrap();
+    fs::hard_link(mnt.join("folder/file"), mnt.join("second")).unwrap();
+    std::os::unix::fs::symlink("folder/file", mnt.join("link")).unwrap();
+    assert_eq!(fs::read(mnt.join("link")).unwrap(), vec![7; 300_000]);
+    assert_eq!(fs::metadata(mnt.join("second")).unwrap().nlink(), 2);
+    fs::rename(mnt.join("second"), mnt.join("folder/third")).unwrap();
+    assert!(fs::remove_dir(mnt.join("folder")).is_err());
+    assert!(host.fails(4, &["mount", "x.sparsebundle", "other"]).contains("in use"));
+    assert!(host.fails(4, &["mount", "x.sparsebundle", "mnt"]).contains("in use"));
+    // A file that is open holds it, and is named.
+    let open = File::create(mnt.join("open")).unwrap();
+    let refused = host.fails(4, &["detach", "mnt"]);
+    assert!(refused.contains(&format!("process {}", std::process::id())) && refused.contains("--force"), "{refused}");
+    drop(open);
+    let detached = host.ok(&["detach", "x.sparsebundle"]);
+    assert_eq!(detached["device"], "disk1");
+    // The folder was made for the mount.
+    assert!(!mnt.exists() && host.listed().is_empty());
+    host.0.ok(&["check", "x.sparsebundle"]);
+    assert_eq!(host.0.ok(&["ls", "x.sparsebundle:/folder"]), "file\nthird\n");
+    assert!(host.fails(3, &["detach", "disk1"]).contains("bandsaw list"));
+}
+
+#[test]
+fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
+    let Some(host) = Host::new("signals_and_umount_leave_it_clean_and_a_kill_recoverable") else { return };
+    host.bundle("x.sparsebundle");
+    for (round, end) in ["-TERM", "-INT", "umount", "-KILL"].into_iter().enumerate() {
+        let mounted = host.ok(&["mount", "x.sparsebundle", "mnt"]);
+        let path = host.path("mnt").join(format!("file{round}"));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&[round as u8; 100_000]).unwrap();
+        file.sync_all().unwrap();
+        match end {
+            "umount" => {
+                drop(file);
+                assert!(Command::new("fusermount3").arg("-u").arg(host.path("mnt")).status().unwrap().success());
+            }
+            signal => kill(signal, &mounted["process"]),
+        }
+        host.wait_for_none();
+        assert!(!host.path("mnt").exists(), "{end}: nothing is left");
+        if end != "-KILL" {
+            host.0.ok(&["check", "x.sparsebundle"]);
+        }
+        let left = host.0.command(&["cat", &format!("x.sparsebundle:/file{round}")]).output().unwrap().stdout;
+        assert_eq!(left, vec![round as u8; 100_000], "{end}");
+    }
+    host.ok(&["mount", "x.sparsebundle", "mnt"]);
+    assert_eq!(fs::read_dir(host.path("mnt")).unwrap().count(), 4);
+    host.ok(&["detach", "mnt"]);
+    host.0.ok(&["check", "x.sparsebundle"]);
+}
+
+#[test]
+fn an_image_is_attached_by_its_volumes() {
+    let Some(host) = Host::new("an_image_is_attached_by_its_volumes") else { return };
+    host.0.sample();
+    host.0.ok(&["create", "x.img", "--from", "src", "--volname", "Vol"]);
+    host.0.ok(&["convert", "x.img", "x.dmg", "--format", "udzo"]);
+    let attached = host.ok(&["attach", "x.dmg", "--mountroot", "Volumes"]);
+    let again = host.ok(&["attach", "x.dmg", "--mountroot", "Volumes"]);
+    assert_eq!((&attached["device"], &again["device"]), (&"disk1".into(), &"disk2".into()));
+    assert_eq!(attached["volumes"][0]["device"], "disk1s1");
+    assert_eq!(attached["read_only"], true);
+    assert!(host.path("Volumes/Vol").is_dir() && host.path("Volumes/Vol 1").is_dir());
+    assert!(fs::write(host.path("Volumes/Vol/new"), "x").is_err());
+    let listed = host.listed();
+    assert_eq!((&listed[0]["used"], &listed[0]["places"][0]), (&"attached".into(), &attached["volumes"][0]["mount_point"]));
+    assert!(host.fails(4, &["detach", "x.dmg"]).contains("disk1, disk2"));
+    host.ok(&["detach", "/dev/disk1s1"]);
+    host.ok(&["detach", "Volumes/Vol 1"]);
+    assert_eq!(fs::read_dir(host.path("Volumes")).unwrap().count(), 0);
+    // The disk as a file.
+    let attached = host.ok(&["attach", "x.img", "--nomount"]);
+    let disk = PathBuf::from(attached["volumes"][0]["mount_point"].as_str().unwrap()).join("x.img");
+    assert_eq!(fs::metadata(&disk).unwrap().len(), fs::metadata(host.path("x.img")).unwrap().len());
+    let file = File::options().read(true).write(true).open(&disk).unwrap();
+    let mut sector = [0; 512];
+    file.read_exact_at(&mut sector, 1024).unwrap();
+    file.write_all_at(&sector, 1024).unwrap();
+    file.sync_all().unwrap();
+    assert!(file.set_len(1).is_err());
+    host.ok(&["detach", "disk1", "--force"]);
+    host.0.ok(&["check", "x.img"]);
+    // Read-only, where the kernel may read the host's file by itself.
+    host.ok(&["mount", "x.img", "mnt", "--as-disk", "--read-only"]);
+    assert!(fs::read(host.path("mnt/x.img")).unwrap() == fs::read(host.path("x.img")).unwrap());
+    assert!(File::options().write(true).open(host.path("mnt/x.img")).is_err());
+    host.ok(&["detach", "mnt"]);
+}
+
+/// What a deleted file took leaves the image: after fsync of a folder, and after unmounting.
+#[test]
+fn deleted_files_leave_every_plain_container() {
+    let Some(host) = Host::new("deleted_files_leave_every_plain_container") else { return };
+    for name in ["x.img", "x.sparsebundle", "x.sparseimage", "x.asif"] {
+        host.bundle(name);
+        host.ok(&["mount", name, "mnt"]);
+        let image = host.path(name);
+        let before = du(&image);
+        let mnt = host.path("mnt");
+        fs::write(mnt.join("stays"), vec![1; 1 << 20]).unwrap();
+        let mut large = File::create(mnt.join("large")).unwrap();
+        large.write_all(&vec![2; 24 << 20]).unwrap();
+        large.sync_all().unwrap();
+        drop(large);
+        let full = du(&image);
+        assert!(full >= before + (24 << 20), "{name}: {before} {full}");
+        fs::remove_file(mnt.join("large")).unwrap();
+        let began = Instant::now();
+        while du(&image) > full - (20 << 20) {
+            assert!(began.elapsed() < Duration::from_secs(15), "{name}: {before} {full} {}", du(&image));
+            File::open(&mnt).unwrap().sync_all().unwrap();
+            thread::sleep(Duration::from_millis(50));
+        }
+        host.ok(&["detach", name]);
+        assert!(du(&image) < before + (4 << 20), "{name}: {before} {full} {}", du(&image));
+        host.0.ok(&["check", name]);
+    }
+}
+
+#[test]
+fn compressed_files_are_written_and_options_obeyed() {
+    let Some(host) = Host::new("compressed_files_are_written_and_options_obeyed") else { return };
+    let text = "the same line again and again\n".repeat(4000);
+    host.0.write("src/text", &text);
+    host.0.write("src/read", &text);
+    host.0.ok(&["create", "x.sparsebundle", "--from", "src", "--size", "32m"]);
+    host.0.ok(&["compress", "x.sparsebundle:/"]);
+    host.ok(&["mount", "x.sparsebundle", "mnt", "-o", "uid=12,gid=34,umask=027"]);
+    let path = host.path("mnt/text");
+    let meta = fs::metadata(&path).unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (12, 34, 0o640));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    let mut file = File::options().append(true).open(&path).unwrap();
+    file.write_all(b"one more").unwrap();
+    drop(file);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text.clone() + "one more");
+    assert_eq!(fs::read_to_string(host.path("mnt/read")).unwrap(), text);
+    host.ok(&["detach", "mnt"]);
+    assert_eq!(host.0.ok(&["cat", "x.sparsebundle:/text"]), text + "one more");
+    host.0.ok(&["check", "x.sparsebundle"]);
+    assert!(host.fails(2, &["mount", "x.sparsebundle", "mnt", "-o", "compress=lzo"]).contains("compress"));
+    let helper = host.path("mount.bandsaw");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_bandsaw"), &helper).unwrap();
+    let mut command = Command::new(&helper);
+    command.arg(host.path("x.sparsebundle")).arg(host.path("mnt")).args(["-o", "ro,noauto,nofail"]);
+    assert!(command.env("XDG_RUNTIME_DIR", host.path("")).status().unwrap().success());
+    assert!(fs::write(host.path("mnt/new"), "x").is_err());
+    host.ok(&["detach", "mnt"]);
+}
+
+/// A full volume says so, and keeps what it has.
+#[test]
+fn a_full_volume_and_a_full_host() {
+    let Some(host) = Host::new("a_full_volume_and_a_full_host") else { return };
+    host.bundle("x.sparsebundle");
+    host.ok(&["mount", "x.sparsebundle", "mnt"]);
+    let mnt = host.path("mnt");
+    fs::write(mnt.join("kept"), "kept").unwrap();
+    let fill = || -> std::io::Result<()> {
+        let mut file = File::create(mnt.join("large"))?;
+        for _ in 0..80 {
+            file.write_all(&vec![3; 1 << 20])?;
+        }
+        file.sync_all()
+    };
+    assert_eq!(fill().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    fs::remove_file(mnt.join("large")).unwrap();
+    fs::write(mnt.join("after"), "after").unwrap();
+    host.ok(&["detach", "mnt"]);
+    host.0.ok(&["check", "x.sparsebundle"]);
+    assert_eq!(host.0.ok(&["cat", "x.sparsebundle:/kept", "x.sparsebundle:/after"]), "keptafter");
+}
