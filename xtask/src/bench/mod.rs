@@ -7,6 +7,7 @@ mod crypt;
 pub(crate) mod decmpfs;
 mod formats;
 mod measure;
+mod mount;
 mod nbd;
 mod report;
 mod scale;
@@ -81,6 +82,7 @@ const GROUPS: &[Group] = &[
     (&[12], crypt::unlock),
     (&[13, 14], nbd::plain),
     (&[15], nbd::encrypted),
+    (&[16], mount::fuse),
     (&[17, 18, 19], codecs::pack_and_unpack),
     (&[20, 21], trees::build_and_extract),
     (&[22], formats::formats),
