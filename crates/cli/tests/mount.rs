@@ -248,8 +248,8 @@ fn compressed_files_are_written_and_options_obeyed() {
 
 /// A full volume says so, and keeps what it has.
 #[test]
-fn a_full_volume_and_a_full_host() {
-    let Some(host) = Host::new("a_full_volume_and_a_full_host") else { return };
+fn a_full_volume_says_so() {
+    let Some(host) = Host::new("a_full_volume_says_so") else { return };
     host.bundle("x.sparsebundle");
     host.ok(&["mount", "x.sparsebundle", "mnt"]);
     let mnt = host.path("mnt");
