@@ -11,6 +11,9 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Other users may look at it, too, as far as permissions let them.
     pub allow_other: bool,
+    /// Whether recorded owners count. Where they do not, everything is the mounter's. `None`: they do if root
+    /// mounts.
+    pub owners: Option<bool>,
     /// The owner of everything, whatever is recorded.
     pub uid: Option<u32>,
     /// The group of everything, whatever is recorded.
@@ -36,6 +39,7 @@ impl Default for MountOptions {
         Self {
             read_only: false,
             allow_other: false,
+            owners: None,
             uid: None,
             gid: None,
             umask: 0,
@@ -87,6 +91,8 @@ impl MountOptions {
             match (name, value) {
                 ("ro", None) => self.read_only = true,
                 ("allow_other", None) => self.allow_other = true,
+                ("owners", None) => self.owners = Some(true),
+                ("noowners", None) => self.owners = Some(false),
                 ("exec", None) => self.exec = true,
                 ("noexec", None) => self.exec = false,
                 ("suid", None) => self.suid = true,

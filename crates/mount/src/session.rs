@@ -74,7 +74,7 @@ impl Mounted {
             Shown::Volume(_) | Shown::VolumeMut(_) => {
                 let setting = Setting {
                     mounter,
-                    owner: (options.uid, options.gid),
+                    owner: owner(options, mounter),
                     umask: options.umask,
                     gathers: options.gather,
                     gate: gate.clone(),
@@ -149,6 +149,14 @@ impl Shown {
             Self::VolumeMut(fs) => fs.sync(),
             Self::Disk(device, _) => device.flush(),
         }
+    }
+}
+
+/// Owner and group of everything, where those that are recorded do not count.
+fn owner(options: &MountOptions, mounter: (u32, u32)) -> (Option<u32>, Option<u32>) {
+    match options.owners.unwrap_or(mounter.0 == 0) {
+        true => (options.uid, options.gid),
+        false => (options.uid.or(Some(mounter.0)), options.gid.or(Some(mounter.1))),
     }
 }
 

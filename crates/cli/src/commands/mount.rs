@@ -20,7 +20,8 @@ use crate::source::{self, Opening};
 /// survives whatever ends the server. HFS+ and HFSX volumes can be changed, APFS volumes be read.
 ///
 /// First the space is given back that the volumes do not use. Files that macOS stored compressed are stored plain when they
-/// are opened for writing. Attributes have `user.` before their names. Where a volume takes `A` and `a` for one name, so does Linux, which
+/// are opened for writing. Everything belongs to a user who mounts it; recorded owners count if root does, or with -o owners.
+/// Attributes have `user.` before their names. Where a volume takes `A` and `a` for one name, so does Linux, which
 /// then renames nothing from one to the other.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -54,7 +55,7 @@ pub(crate) struct Serving {
     /// Let nobody change it
     #[arg(long, short)]
     pub(crate) read_only: bool,
-    /// Options as those of mount(8): ro, allow_other, uid=, gid=, umask= (of what is shown), noexec, suid, dev,
+    /// Options as those of mount(8): ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec, suid, dev,
     /// writeback (the kernel gathers small writes; a program hears only from fsync and close that the volume is full), threads=
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
