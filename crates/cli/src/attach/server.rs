@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bandsaw::address::Address;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw::ops::trim;
 use bandsaw::{Error, Kind};
 use bandsaw_mount::{MountOptions, Mounted, unmount};
 use bandsaw_registry::{Entry, Mount, Registration, Registry, Use};
@@ -17,9 +16,9 @@ use bandsaw_registry::{Entry, Mount, Registration, Registry, Use};
 use super::faces::{self, Face};
 use super::whereabouts::{self, Place};
 use super::{Attached, AttachedVolume, background};
+use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::progress::Bar;
 use crate::signals::{self, Signals};
 use crate::source::Opening;
 
@@ -61,7 +60,8 @@ pub(crate) fn serve(job: &Job<'_>, output: &Output, tell: impl FnOnce(&Attached)
     let faces = faces(job, &image, output)?;
     let read_only = faces.iter().all(Face::read_only);
     if job.trim && !read_only {
-        trim_first(&image, output);
+        // What cannot be given back is no reason not to mount.
+        trim::before_use(&image, output).unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
     }
     let session = Session::mount(job, faces, registration.device(), &registry, &signals, output)?;
     let attached = session.told(&image, registration.device(), read_only);
@@ -131,15 +131,6 @@ fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
             Ok(vec![faces::one(image, &job.address, job.opening, read_only, output)?])
         }
         Places::Volumes(_) => faces::all(image, job.opening, read_only, output),
-    }
-}
-
-/// Gives back what no volume uses. What cannot be given back is no reason not to mount.
-fn trim_first(image: &Image, output: &Output) {
-    match trim::trim(image, &Bar::new(output)) {
-        Ok(_) => {}
-        Err(error) if error.kind() == Kind::Unsupported => {}
-        Err(error) => output.warn(&format!("not trimmed: {error}")),
     }
 }
 

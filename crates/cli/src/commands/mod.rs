@@ -47,7 +47,7 @@ mod serve;
 mod stack;
 mod touch;
 mod tree;
-mod trim;
+pub(crate) mod trim;
 mod verify;
 mod xattr;
 

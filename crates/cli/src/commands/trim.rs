@@ -82,7 +82,7 @@ impl Trim {
 
 /// Gives back what no volume of `image` uses, for verbs that are about to hand it to others; volumes that are not trusted are
 /// told and left.
-pub(super) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
+pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> {
     let trimmed = trim::before_use(image, &Bar::new(output))?;
     trimmed.iter().filter_map(TrimmedVolume::warning).for_each(|warning| output.warn(&warning));
     Ok(())
