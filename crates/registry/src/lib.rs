@@ -146,7 +146,7 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
     // Nobody has it: a leftover, unless it was removed, and its name taken anew, before it was locked here.
     let same = |meta: fs::Metadata| file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (meta.dev(), meta.ino()));
     if fs::metadata(path).is_ok_and(same) {
-        entry.iter().for_each(|entry| leftovers::remove(entry));
+        entry.iter().for_each(leftovers::remove);
         fs::remove_file(path).map_err(|source| failed("remove an entry", source, path))?;
     }
     Ok(None)
