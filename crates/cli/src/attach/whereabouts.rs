@@ -70,7 +70,7 @@ fn usable(volume: &str) -> String {
     let name: String = volume.chars().map(|char| if matches!(char, '/' | '\0') { ':' } else { char }).collect();
     match name.trim() {
         "" | "." | ".." => "Untitled".into(),
-        _ => name.into(),
+        _ => name,
     }
 }
 
