@@ -32,7 +32,7 @@ Examples:
   bandsaw mount base.img --shadow changes.asif /mnt   base.img stays as it is
   bandsaw detach /mnt/docs
 In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
-  /srv/Docs.sparsebundle  /mnt/docs  bandsaw  noauto,allow_other,passfile=/root/key  0 0")]
+  /srv/Docs.sparsebundle  /mnt/docs  bandsaw  noauto,allow_other,passfile=/etc/docs.key  0 0")]
 pub(crate) struct Mount {
     /// The image, or a volume in it; without a volume, the first
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
