@@ -15,6 +15,7 @@ mod gdisk;
 mod guest_listing;
 mod libfshfs;
 mod linux_kernel;
+mod mount;
 mod nbd;
 mod nbd_guest;
 mod newc;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     gdisk::add(&mut suite);
     libfshfs::add(&mut suite);
     linux_kernel::add(&mut suite);
+    mount::add(&mut suite);
     nbd::add(&mut suite);
     nbd_guest::add(&mut suite);
     parted::add(&mut suite);

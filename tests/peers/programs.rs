@@ -13,6 +13,8 @@ pub(crate) enum Program {
     PythonModule(&'static str),
     /// A module of the Python that has the readers of others, in a folder of its own.
     PeerModule(&'static str),
+    /// FUSE, and the program with which others than root mount.
+    Fuse,
     /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
     GuestLinux,
 }
@@ -42,6 +44,12 @@ impl Program {
                 } else {
                     Err(format!("{} has no module {name}", python.display()))
                 }
+            }
+            Self::Fuse => {
+                let device = "/dev/fuse";
+                let opened = std::fs::File::options().read(true).write(true).open(device);
+                opened.map_err(|error| format!("{device}: {error}"))?;
+                in_path("fusermount3").ok_or("no fusermount3".to_owned())
             }
             Self::GuestLinux => {
                 let folder = cache().join("guest");
