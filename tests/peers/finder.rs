@@ -23,7 +23,7 @@ use crate::suite::Suite;
 const DS_STORE: Program = Program::PeerModule("ds_store");
 const MAC_ALIAS: Program = Program::PeerModule("mac_alias");
 const FSHFSINFO: Program = Program::Command(&["fshfsinfo"]);
-const NAME: &str = "Größe 2";
+const NAME: &str = "Café 2";
 
 /// Prints every record, property lists and alias taken apart.
 const READ: &str = r"
@@ -139,7 +139,7 @@ fn reads_window() {
             number("/.background/background.png"),
             number("/.background"),
             ".background",
-            "Gr??e 2:.background:background.png",
+            "Caf? 2:.background:background.png",
         ]);
         assert_eq!(own["icvp"]["alias"], expected);
     }
