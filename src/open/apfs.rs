@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::unlock::{Keys, volume_key};
 use super::volume::Volume;
-use crate::fs::FileSystem;
-use crate::fs::apfs::{Container, Summary};
+use crate::fs::apfs::{ApfsMut, Container, Summary, WriteOptions};
+use crate::fs::{FileSystem, FileSystemMut};
 use crate::{Error, Kind, Result};
 
 /// Which state of a volume is wanted, and whom to ask for its key.
@@ -35,6 +35,15 @@ pub(super) fn open(container: &Arc<Container>, number: Option<u32>, wanted: Want
     };
     let opened = container.open_volume(number, wanted.snapshot, &|locked| volume_key(locked, wanted.keys))?;
     Ok(Arc::new(opened))
+}
+
+/// The same for changes.
+pub(super) fn open_mut(container: &Arc<Container>, number: Option<u32>) -> Result<Arc<dyn FileSystemMut>> {
+    let number = match number {
+        Some(number) => number,
+        None => first(container)?,
+    };
+    Ok(Arc::new(ApfsMut::open(container, number, WriteOptions::default())?))
 }
 
 fn first(container: &Container) -> Result<u32> {

@@ -113,9 +113,16 @@ impl Volume {
         }
     }
 
-    /// Opens it for changes. [`Kind::Unsupported`] if its format is not changed.
+    /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens. [`Kind::Unsupported`] if its format
+    /// is not changed, or something in it is not known.
     pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
+        self.open_mut_within(None)
+    }
+
+    /// Opens the volume of a number, from 1, of those that it holds, or the first, for changes.
+    fn open_mut_within(&self, number: Option<u32>) -> Result<Arc<dyn FileSystemMut>> {
         match self.format {
+            VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number),
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 Ok(Arc::new(HfsPlusMut::open(self.device.clone(), WriteOptions::default())?))
             }
@@ -332,7 +339,8 @@ pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector, wanted: Want
 
 /// Opens the volume that `selector` names for changes.
 pub(super) fn select_mut(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystemMut>> {
-    selected(volumes, selector)?.0.open_mut()
+    let (volume, number) = selected(volumes, selector)?;
+    volume.open_mut_within(number)
 }
 
 /// The volume that a selector names, and its number where it is one of several in a container.

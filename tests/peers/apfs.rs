@@ -5,16 +5,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use bandsaw::device::Access;
 use bandsaw::fs::Timestamp;
+use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
+use bandsaw::testing::Random;
 
+use crate::common::changing::operate;
 use crate::programs::{Program, SEVEN_ZIP, everything, output, run, run_text};
 use crate::suite::Suite;
 use crate::tree::{self, Item, Kind, Listing, assert_same, list, sha256};
 
 const APFSCK: Program = Program::Command(&["apfsck"]);
+const MKAPFS: Program = Program::Command(&["mkapfs"]);
 const FSAPFSINFO: Program = Program::Command(&["fsapfsinfo"]);
 
 const NAME: &str = "Peers é";
@@ -30,7 +35,9 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("apfsck", &[APFSCK])
         .test("formatted", apfsck_formatted)
         .test("several", apfsck_several)
-        .test("built", apfsck_built);
+        .test("built", apfsck_built)
+        .test("changed", apfsck_changed);
+    suite.peer("mkapfs", &[APFSCK, MKAPFS]).test("changed", mkapfs_changed);
     suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
     suite.peer("7zz on APFS", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
 }
@@ -85,6 +92,44 @@ fn apfsck_built() {
     for format in FORMATS {
         let (scratch, source) = source(format);
         check(&make(scratch.path(), Some(200 * MIB), format, source));
+    }
+}
+
+/// What we change stays in order: after every few operations, and after each time the volume is opened.
+fn change(image: &Path, seed: u64, rounds: u64) {
+    let mut random = Random::new(seed);
+    for _ in 0..rounds {
+        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let opened = open::open(image, &options).expect("opening an image");
+        let fs = opened.file_system_mut(None).expect("a volume that can be changed");
+        for _ in 0..random.within(1..200) {
+            operate(&*fs, &mut random);
+            if random.one_in(20) {
+                fs.sync().expect("a sync");
+            }
+        }
+        fs.unmount().expect("an unmount");
+        drop((fs, opened));
+        check(image);
+    }
+}
+
+fn apfsck_changed() {
+    for (seed, format) in (0..).zip(FORMATS) {
+        let scratch = crate::scratch();
+        change(&make(scratch.path(), Some(128 * MIB), format, Source::Empty), seed, 12);
+        let (_source, source) = source(format);
+        change(&make(scratch.path(), Some(600 * MIB), format, source), seed, 8);
+    }
+}
+
+fn mkapfs_changed() {
+    let scratch = crate::scratch();
+    let image = scratch.path().join("mkapfs.img");
+    for (seed, options) in (0..).zip([&["-L", NAME][..], &["-s", "-L", NAME]]) {
+        std::fs::File::create(&image).and_then(|file| file.set_len(200 * MIB)).expect("a file");
+        run(MKAPFS.command().args(options).arg(&image));
+        change(&image, seed, 8);
     }
 }
 

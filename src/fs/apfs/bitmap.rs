@@ -21,6 +21,16 @@ pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     }
 }
 
+/// Clears the bits of `range`, which lies within `bytes`.
+pub(super) fn clear_bits(bytes: &mut [u8], range: Range<usize>) {
+    let flipped = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    let touched = range.start / 8..range.end.div_ceil(8).max(range.start / 8);
+    let Some(part) = bytes.get_mut(touched.clone()) else { return };
+    flipped(part);
+    set_bits(part, range.start - touched.start * 8..range.end - touched.start * 8);
+    flipped(part);
+}
+
 /// Whether the bit `at` is set, and the first one after it, up to `end`, that is not the same. All of them lie within `bytes`.
 pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
     let set = bytes[at / 8] & 1 << (at % 8) != 0;
@@ -67,6 +77,10 @@ mod tests {
                 let mut bytes = [0; 3];
                 set_bits(&mut bytes, start..end);
                 let bits = (0..24).filter(|bit| bytes[bit / 8] & 1 << (bit % 8) != 0);
+                assert!(bits.eq(start..end), "{start}..{end}: {bytes:x?}");
+                let mut bytes = [0xFF; 3];
+                clear_bits(&mut bytes, start..end);
+                let bits = (0..24).filter(|bit| bytes[bit / 8] & 1 << (bit % 8) == 0);
                 assert!(bits.eq(start..end), "{start}..{end}: {bytes:x?}");
             }
         }

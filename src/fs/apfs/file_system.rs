@@ -60,6 +60,11 @@ impl Apfs {
         Ok(Compression::parse(&value).is_some().then_some(value))
     }
 
+    /// The attribute that says how the contents of an object are compressed, `None` if they are not.
+    pub(super) fn compression_of(&self, node: NodeId) -> Result<Option<Vec<u8>>> {
+        self.compression(&self.object(FileId(node.0))?)
+    }
+
     /// The contents of an object that must be a file.
     fn contents(&self, object: &Object) -> Result<Arc<dyn BlockDevice>> {
         if object.kind() == FileKind::Folder {

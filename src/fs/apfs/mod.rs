@@ -31,6 +31,7 @@ mod summary;
 mod tests;
 mod trusted;
 mod volume;
+mod write;
 
 pub use container::Container;
 #[cfg(feature = "testing")]
@@ -40,3 +41,4 @@ pub use free::ApfsFree;
 pub(crate) use free::free_map_of;
 pub use summary::{Locking, Snapshot, Summary};
 pub use volume::Apfs;
+pub use write::{ApfsMut, WriteOptions};

@@ -16,7 +16,7 @@ const LAYER: &str = "apfs object map";
 pub(super) struct Omap {
     /// As it lies on disk.
     pub(super) raw: OmapRaw,
-    tree: Tree,
+    pub(super) tree: Tree,
 }
 
 impl Omap {

@@ -79,6 +79,11 @@ impl Apfs {
         Ok(Self { container: container.clone(), raw: *raw, files, fext, names, cipher, dataless: state.dataless })
     }
 
+    /// The same volume with another superblock, its files in another tree.
+    pub(super) fn with(self, raw: VolumeRaw, files: Tree) -> Self {
+        Self { raw, files, ..self }
+    }
+
     fn store(&self) -> &Store {
         &self.container.store
     }

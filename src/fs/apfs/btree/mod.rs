@@ -3,15 +3,14 @@
 mod cursor;
 mod node;
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 pub(super) use cursor::{Cursor, Record};
-use node::NodeCache;
-pub(super) use node::{Node, Sizes};
+pub(super) use node::{Node, NodeCache, Sizes};
 
 use super::cipher::VolumeCipher;
 use super::layout::{
@@ -32,6 +31,8 @@ pub(super) enum TreeKind {
     Snapshots,
     /// File extents of a sealed volume.
     Fext,
+    /// Who uses which blocks of contents.
+    ExtentReferences,
 }
 
 impl TreeKind {
@@ -41,6 +42,7 @@ impl TreeKind {
             Self::Files { .. } => "apfs file tree",
             Self::Snapshots => "apfs snapshots",
             Self::Fext => "apfs file extents",
+            Self::ExtentReferences => "apfs extent references",
         }
     }
 
@@ -50,13 +52,14 @@ impl TreeKind {
             Self::Files { .. } => object_type::FS_TREE,
             Self::Snapshots => object_type::SNAP_META_TREE,
             Self::Fext => object_type::FEXT_TREE,
+            Self::ExtentReferences => object_type::EXTENT_REF_TREE,
         }
     }
 
     pub(super) fn sizes(self) -> Option<Sizes> {
         match self {
             Self::Omap | Self::Fext => Some(Sizes { key: 16, value: 16 }),
-            Self::Files { .. } | Self::Snapshots => None,
+            Self::Files { .. } | Self::Snapshots | Self::ExtentReferences => None,
         }
     }
 
@@ -65,7 +68,7 @@ impl TreeKind {
         match self {
             Self::Files { .. } => 2048,
             Self::Omap | Self::Fext => 512,
-            Self::Snapshots => 16,
+            Self::Snapshots | Self::ExtentReferences => 16,
         }
     }
 
@@ -81,7 +84,7 @@ impl TreeKind {
                 Key::Pair(key.private_id.get(), key.offset.get())
             }
             Self::Files { hashed } => Key::Record(RecordKey::parse(bytes, hashed)?),
-            Self::Snapshots => Key::Record(RecordKey::parse(bytes, false)?),
+            Self::Snapshots | Self::ExtentReferences => Key::Record(RecordKey::parse(bytes, false)?),
         })
     }
 }
@@ -102,6 +105,12 @@ pub(super) enum Addressing {
     Virtual(View, Option<Arc<VolumeCipher>>),
 }
 
+/// Nodes from somewhere else than the disk: of a tree that is being changed.
+pub(super) trait NodeSource: fmt::Debug + Send + Sync {
+    /// The node of a number as it is now.
+    fn node(&self, oid: Oid) -> Result<Arc<Node>>;
+}
+
 /// Where an object was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Located {
@@ -116,9 +125,15 @@ pub(super) struct Located {
 pub(super) struct Tree {
     kind: TreeKind,
     store: Store,
-    addressing: Addressing,
+    nodes: Source,
     root: Arc<Node>,
-    cache: NodeCache,
+}
+
+/// Where a tree's nodes come from.
+#[derive(Debug)]
+enum Source {
+    Disk(Addressing, NodeCache),
+    Changing(Arc<dyn NodeSource>),
 }
 
 impl Tree {
@@ -139,8 +154,14 @@ impl Tree {
         if info.node_size.get() != store.block_size.get() {
             return Err(corrupt(format!("nodes of {} bytes, {} expected", info.node_size.get(), store.block_size.get())));
         }
-        let cache = NodeCache::new(kind.cached());
-        Ok(Self { kind, store: store.clone(), addressing, root: Arc::new(root), cache })
+        let nodes = Source::Disk(addressing, NodeCache::new(kind.cached()));
+        Ok(Self { kind, store: store.clone(), nodes, root: Arc::new(root) })
+    }
+
+    /// The tree with this root among nodes that change.
+    pub(super) fn over(store: &Store, kind: TreeKind, nodes: Arc<dyn NodeSource>, root: Oid) -> Result<Self> {
+        let root = nodes.node(root)?;
+        Ok(Self { kind, store: store.clone(), nodes: Source::Changing(nodes), root })
     }
 
     /// The first record whose key is not before `key`.
@@ -178,7 +199,7 @@ impl Tree {
     }
 
     /// The nodes from the root to the leaf where `key` belongs, each with the entry that leads on.
-    fn descend(&self, key: &Key<'_>) -> Result<Vec<(Arc<Node>, usize)>> {
+    pub(super) fn descend(&self, key: &Key<'_>) -> Result<Vec<(Arc<Node>, usize)>> {
         let mut path = Vec::with_capacity(usize::from(self.root.level) + 1);
         let mut node = self.root.clone();
         while node.level > 0 {
@@ -193,7 +214,7 @@ impl Tree {
     }
 
     /// How many keys at the beginning of a node satisfy `before`.
-    fn partition(&self, node: &Node, before: impl Fn(Key<'_>) -> bool) -> Result<usize> {
+    pub(super) fn partition(&self, node: &Node, before: impl Fn(Key<'_>) -> bool) -> Result<usize> {
         let (mut low, mut high) = (0, node.count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -206,7 +227,7 @@ impl Tree {
         Ok(low)
     }
 
-    fn key<'n>(&self, node: &'n Node, index: usize) -> Result<Key<'n>> {
+    pub(super) fn key<'n>(&self, node: &'n Node, index: usize) -> Result<Key<'n>> {
         let key = node.key(index).and_then(|key| self.kind.key(key));
         key.ok_or_else(|| self.corrupt(node, format_args!("key {index} is none of this tree")))
     }
@@ -231,14 +252,16 @@ impl Tree {
         let Some(oid) = oid.get().checked_add(base).map(Oid) else {
             return Err(self.corrupt(parent, format_args!("entry {index} leads to no node")));
         };
-        let node = match self.cache.get(oid) {
-            Some(node) => node,
-            None => {
-                let reader = Reader { store: &self.store, kind: self.kind, addressing: &self.addressing };
-                let node = Arc::new(reader.read(oid)?);
-                self.cache.put(&node);
-                node
-            }
+        let node = match &self.nodes {
+            Source::Changing(nodes) => nodes.node(oid)?,
+            Source::Disk(addressing, cache) => match cache.get(oid) {
+                Some(node) => node,
+                None => {
+                    let node = Arc::new(read_node(&self.store, self.kind, addressing, oid)?);
+                    cache.put(&node);
+                    node
+                }
+            },
         };
         if node.level + 1 != parent.level || node.flags & node_flags::ROOT != 0 {
             let message = format_args!("a node of level {} expected, level {} found", parent.level - 1, node.level);
@@ -249,6 +272,11 @@ impl Tree {
         }
         Ok(node)
     }
+}
+
+/// A node as it is on disk.
+pub(super) fn read_node(store: &Store, kind: TreeKind, addressing: &Addressing, oid: Oid) -> Result<Node> {
+    Reader { store, kind, addressing }.read(oid)
 }
 
 /// What it takes to read a node.

@@ -108,13 +108,13 @@ impl Node {
 /// The nodes read last. Slots are found by the object's number, so looking one up holds a lock for an instant only, and reading
 /// one holds none.
 #[derive(Debug)]
-pub(super) struct NodeCache {
+pub(in crate::fs::apfs) struct NodeCache {
     slots: Box<[Mutex<Option<Arc<Node>>>]>,
 }
 
 impl NodeCache {
     /// A cache of at most so many nodes.
-    pub(super) fn new(nodes: usize) -> Self {
+    pub(in crate::fs::apfs) fn new(nodes: usize) -> Self {
         Self { slots: (0..nodes.max(1)).map(|_| Mutex::default()).collect() }
     }
 
@@ -124,11 +124,11 @@ impl NodeCache {
         self.slots[slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, oid: Oid) -> Option<Arc<Node>> {
+    pub(in crate::fs::apfs) fn get(&self, oid: Oid) -> Option<Arc<Node>> {
         self.slot(oid).as_ref().filter(|node| node.oid == oid).cloned()
     }
 
-    pub(super) fn put(&self, node: &Arc<Node>) {
+    pub(in crate::fs::apfs) fn put(&self, node: &Arc<Node>) {
         *self.slot(node.oid) = Some(node.clone());
     }
 }

@@ -13,8 +13,8 @@ mod places;
 mod records;
 mod space;
 mod streams;
-mod tree;
-mod volume;
+pub(super) mod tree;
+pub(super) mod volume;
 
 use uuid::Uuid;
 

@@ -8,8 +8,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::Result;
 use crate::fs::apfs::layout::{
-    BlockSize, EntryRaw, FixedEntryRaw, NODE_HEADER, NodeRaw, ObjectRaw, Oid, Paddr, SpanRaw, TREE_INFO, TreeInfoRaw, Xid,
-    node_flags, object_type, seal, storage, tree_flags,
+    BlockSize, EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, ObjectRaw, Oid, Paddr, SpanRaw, TREE_INFO, TreeInfoRaw,
+    Xid, node_flags, object_type, seal, storage, tree_flags,
 };
 use crate::fs::build::output::Output;
 
@@ -20,39 +20,39 @@ const TABLE_STEP: usize = 8;
 
 /// What kind of tree it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TreeKind {
-    pub(super) block_size: BlockSize,
+pub(in crate::fs::apfs) struct TreeKind {
+    pub(in crate::fs::apfs) block_size: BlockSize,
     /// Of `object_type`.
-    pub(super) subtype: u32,
+    pub(in crate::fs::apfs) subtype: u32,
     /// How nodes are found, and whether they are encrypted: of `storage`.
-    pub(super) storage: u32,
+    pub(in crate::fs::apfs) storage: u32,
     /// Of `tree_flags`.
-    pub(super) flags: u32,
+    pub(in crate::fs::apfs) flags: u32,
     /// The length of all keys and of all values of leaves, where they are fixed.
-    pub(super) fixed: Option<(usize, usize)>,
+    pub(in crate::fs::apfs) fixed: Option<(usize, usize)>,
 }
 
 impl TreeKind {
     /// An object map's tree.
-    pub(super) fn omap(block_size: BlockSize) -> Self {
+    pub(in crate::fs::apfs) fn omap(block_size: BlockSize) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT;
         Self { block_size, subtype: object_type::OMAP, storage: storage::PHYSICAL, flags, fixed: Some((16, 16)) }
     }
 
     /// A free queue.
-    pub(super) fn free_queue(block_size: BlockSize) -> Self {
+    pub(in crate::fs::apfs) fn free_queue(block_size: BlockSize) -> Self {
         let flags = tree_flags::EPHEMERAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::ALLOW_GHOSTS;
         Self { block_size, subtype: object_type::FREE_QUEUE, storage: storage::EPHEMERAL, flags, fixed: Some((16, 8)) }
     }
 
     /// A tree of physical nodes with records of any length: extent references, metadata of snapshots.
-    pub(super) fn physical(block_size: BlockSize, subtype: u32) -> Self {
+    pub(in crate::fs::apfs) fn physical(block_size: BlockSize, subtype: u32) -> Self {
         let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
         Self { block_size, subtype, storage: storage::PHYSICAL, flags, fixed: None }
     }
 
     /// A volume's tree of files, its nodes encrypted or not.
-    pub(super) fn files(block_size: BlockSize, encrypted: bool) -> Self {
+    pub(in crate::fs::apfs) fn files(block_size: BlockSize, encrypted: bool) -> Self {
         let storage = storage::VIRTUAL | if encrypted { storage::ENCRYPTED } else { 0 };
         let flags = tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
         Self { block_size, subtype: object_type::FS_TREE, storage, flags, fixed: None }
@@ -72,9 +72,14 @@ impl TreeKind {
         }
     }
 
+    /// Records that the table of a node has room for, where keys and values are fixed; values may be absent.
+    pub(in crate::fs::apfs) fn capacity(&self, leaf: bool) -> usize {
+        self.fixed.map_or(usize::MAX, |_| self.table_len(0, leaf) / size_of::<FixedEntryRaw>())
+    }
+
     /// Whether `count` records with so many bytes of keys and values fit into a node.
-    fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
-        NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO <= self.block_size.bytes()
+    pub(in crate::fs::apfs) fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
+        count <= self.capacity(leaf) && NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO <= self.block_size.bytes()
     }
 
     /// The most bytes of key and value that a record of any length may have.
@@ -132,17 +137,17 @@ impl Shape {
 
 /// Where a tree lies and what its nodes are called.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TreePlace {
+pub(in crate::fs::apfs) struct TreePlace {
     /// Its first block; of an ephemeral tree, whose nodes lie elsewhere, without a meaning.
-    pub(super) base: Paddr,
+    pub(in crate::fs::apfs) base: Paddr,
     /// The root's number, and the first of all other nodes, of a tree whose nodes are not physical.
-    pub(super) oids: Option<(Oid, Oid)>,
-    pub(super) xid: Xid,
+    pub(in crate::fs::apfs) oids: Option<(Oid, Oid)>,
+    pub(in crate::fs::apfs) xid: Xid,
 }
 
 /// Writes a tree, record after record in the order of their keys.
 #[derive(Debug)]
-pub(super) struct Writer<'a> {
+pub(in crate::fs::apfs) struct Writer<'a> {
     kind: TreeKind,
     place: TreePlace,
     out: Output<'a>,
@@ -165,13 +170,13 @@ struct Longest {
 
 impl<'a> Writer<'a> {
     /// A tree whose first node goes where `out` is.
-    pub(super) fn new(kind: TreeKind, place: TreePlace, out: Output<'a>) -> Self {
+    pub(in crate::fs::apfs) fn new(kind: TreeKind, place: TreePlace, out: Output<'a>) -> Self {
         let (node, info) = (Node::default(), Longest::default());
         Self { kind, place, out, node, written: 0, first_keys: Vec::new(), key_ends: Vec::new(), info }
     }
 
     /// Appends a record.
-    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(in crate::fs::apfs) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.info.key = self.info.key.max(key.len());
         self.info.value = self.info.value.max(value.len());
         self.info.count += 1;
@@ -209,7 +214,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Closes the leaves and writes the levels above them. Returns the root's number and how many nodes there are.
-    pub(super) fn finish(mut self) -> Result<(Oid, u64)> {
+    pub(in crate::fs::apfs) fn finish(mut self) -> Result<(Oid, u64)> {
         while self.key_ends.len() > 1 {
             self.close()?;
             self.raise()?;
@@ -217,14 +222,17 @@ impl<'a> Writer<'a> {
         let root = self.place.oids.map_or(Oid(self.place.base.0 + self.written), |(root, _)| root);
         let nodes = self.written + 1;
         let (key_size, value_size) = self.kind.fixed.unwrap_or((0, 0));
+        // Free queues tell what may be, not what is.
+        let queue = Some((key_size, value_size)).filter(|_| self.kind.subtype == object_type::FREE_QUEUE);
+        let (longest_key, longest_value) = queue.unwrap_or((self.info.key, self.info.value));
         // Lengths within a node fit any field.
         let info = TreeInfoRaw {
             flags: self.kind.flags.into(),
             node_size: self.kind.block_size.get().into(),
             key_size: (key_size as u32).into(),
             value_size: (value_size as u32).into(),
-            longest_key: (self.info.key as u32).into(),
-            longest_value: (self.info.value as u32).into(),
+            longest_key: (longest_key as u32).into(),
+            longest_value: (longest_value as u32).into(),
             key_count: self.info.count.into(),
             node_count: nodes.into(),
         };
@@ -251,7 +259,7 @@ impl<'a> Writer<'a> {
 }
 
 /// A root without records, as an object of its own.
-pub(super) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec<u8> {
+pub(in crate::fs::apfs) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec<u8> {
     let (key_size, value_size) = kind.fixed.unwrap_or((0, 0));
     let fixed_len = |len: usize| if kind.subtype == object_type::FREE_QUEUE { len as u32 } else { 0 };
     let info = TreeInfoRaw {
@@ -270,7 +278,7 @@ pub(super) fn empty_root(kind: TreeKind, oid: Oid, xid: Xid) -> Vec<u8> {
 
 /// A node that is being filled.
 #[derive(Debug, Default)]
-struct Node {
+pub(in crate::fs::apfs) struct Node {
     level: u16,
     keys: Vec<u8>,
     /// In the order of the records; on disk the last one comes first.
@@ -280,6 +288,11 @@ struct Node {
 }
 
 impl Node {
+    /// An empty node of some level, 0 for leaves.
+    pub(in crate::fs::apfs) fn of_level(level: u16) -> Self {
+        Self { level, ..Self::default() }
+    }
+
     fn clear(&mut self) {
         self.keys.clear();
         self.values.clear();
@@ -294,14 +307,14 @@ impl Node {
         kind.fits(self.ends.len() + 1, self.keys.len() + self.values.len() + taken, self.level == 0)
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8]) {
+    pub(in crate::fs::apfs) fn push(&mut self, key: &[u8], value: &[u8]) {
         self.keys.extend_from_slice(key);
         self.values.extend_from_slice(value);
         self.ends.push((self.keys.len(), self.values.len()));
     }
 
     /// The whole node as it lies on disk. All lengths within a node fit 16 bits.
-    fn finish(&self, kind: &TreeKind, object: ObjectRaw, info: Option<TreeInfoRaw>) -> Vec<u8> {
+    pub(in crate::fs::apfs) fn finish(&self, kind: &TreeKind, object: ObjectRaw, info: Option<TreeInfoRaw>) -> Vec<u8> {
         let (leaf, size) = (self.level == 0, kind.block_size.bytes());
         let table = kind.table_len(self.ends.len(), leaf);
         let keys_at = NODE_HEADER + table;
@@ -328,7 +341,9 @@ impl Node {
             let at = values_end - value_end;
             node[at..at + value_end - value].copy_from_slice(&self.values[value..value_end]);
             if kind.fixed.is_some() {
-                entry += put(&mut node, entry, &FixedEntryRaw { key: (key as u16).into(), value: (value_end as u16).into() });
+                // In a free queue a value may be absent.
+                let at = if value_end == value { NO_OFFSET } else { value_end as u16 };
+                entry += put(&mut node, entry, &FixedEntryRaw { key: (key as u16).into(), value: at.into() });
             } else {
                 let key = SpanRaw::new(key as u16, (key_end - key) as u16);
                 let value = SpanRaw::new(value_end as u16, (value_end - value) as u16);
@@ -345,7 +360,7 @@ impl Node {
 }
 
 /// Puts a structure into a block and says how long it is.
-pub(super) fn put(block: &mut [u8], at: usize, structure: &(impl IntoBytes + Immutable + ?Sized)) -> usize {
+pub(in crate::fs::apfs) fn put(block: &mut [u8], at: usize, structure: &(impl IntoBytes + Immutable + ?Sized)) -> usize {
     let bytes = structure.as_bytes();
     block[at..at + bytes.len()].copy_from_slice(bytes);
     bytes.len()

@@ -18,7 +18,7 @@ use crate::fs::build::output::Output;
 use zerocopy::IntoBytes;
 
 /// Who made a volume, as the volume says.
-const MADE_BY: &[u8] = concat!("bandsaw ", env!("CARGO_PKG_VERSION")).as_bytes();
+pub(in crate::fs::apfs) const MADE_BY: &[u8] = concat!("bandsaw ", env!("CARGO_PKG_VERSION")).as_bytes();
 
 /// The numbers of a volume and of the nodes of its tree of files.
 #[derive(Debug, Clone, Copy)]

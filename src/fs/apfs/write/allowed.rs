@@ -1,0 +1,100 @@
+//! Which volumes are changed: those of which everything is known that a change has to keep in order.
+
+use super::LAYER;
+use super::carried::Carried;
+use crate::fs::apfs::checkpoint::descriptor_area;
+use crate::fs::apfs::container::Container;
+use crate::fs::apfs::layout::{
+    ContainerRaw, Oid, OmapRaw, Paddr, VolumeRaw, omap_flags, volume_features, volume_flags, volume_incompatible,
+};
+use crate::fs::apfs::omap::Omap;
+use crate::{Error, Kind, Result};
+
+/// Features of volumes that a change minds.
+const FEATURES: u64 = volume_features::DEFRAG_PRERELEASE
+    | volume_features::HARD_LINK_RECORDS
+    | volume_features::DEFRAG
+    | volume_features::STRICT_ACCESS_TIME
+    | volume_features::VOLUME_GROUP;
+const INCOMPATIBLE: u64 = volume_incompatible::CASE_INSENSITIVE
+    | volume_incompatible::DATALESS_SNAPSHOTS
+    | volume_incompatible::NORMALIZATION_INSENSITIVE
+    | volume_incompatible::INCOMPLETE_RESTORE
+    | volume_incompatible::EXTENT_PREALLOCATION;
+
+/// Refuses a volume that is only read, and says why.
+pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -> Result<()> {
+    carried.check_idle()?;
+    let unknown = [
+        (container.superblock.readonly_compatible_features.get(), 0, "the container's"),
+        (raw.features.get(), FEATURES, "the volume's"),
+        (raw.readonly_compatible_features.get(), 0, "the volume's"),
+        (raw.incompatible_features.get(), INCOMPATIBLE, "the volume's"),
+    ];
+    let refused = |message: String| Err(Error::unsupported(LAYER, format!("{message}, so it is only read")));
+    if raw.is_encrypted() {
+        return refused("it is encrypted, and encrypted volumes are not changed yet".into());
+    }
+    if raw.has(volume_incompatible::SEALED) || raw.integrity_oid.get() != 0 {
+        return refused("it is sealed".into());
+    }
+    for (found, known, whose) in unknown {
+        if found & !known != 0 {
+            return refused(format!("{whose} features {:#x} are not known", found & !known));
+        }
+    }
+    if raw.features.get() & volume_features::HARD_LINK_RECORDS == 0 || !raw.hashes_names() {
+        return refused("it was made by an early version of APFS".into());
+    }
+    if raw.flags.get() & !(volume_flags::UNENCRYPTED | volume_flags::PREVIOUSLY_SEALED) != 0 {
+        return refused(format!("its flags {:#x} are not known", raw.flags.get()));
+    }
+    for (oid, what) in [
+        (raw.revert_to_xid, "it is being reverted to a snapshot"),
+        (raw.root_to_xid, "it starts from a snapshot"),
+        (raw.encryption_rolling_oid, "its encryption is being changed"),
+        (raw.secondary_root_oid, "it has a second tree of files"),
+        (raw.clone_group_tree_oid, "it has groups of clones"),
+    ] {
+        if oid.get() != 0 {
+            return refused(what.into());
+        }
+    }
+    if raw.snapshots.get() != 0 {
+        return refused("it has snapshots, and volumes with snapshots are not changed yet".into());
+    }
+    check_rest(container, raw)?;
+    let omap = Omap::open(&container.store, Oid::from(raw.omap_oid).into_paddr())?;
+    check_omap(&omap.raw)?;
+    if !container.problems().is_empty() || container.checkpoints().first() != Some(&container.checkpoint()) {
+        return Err(Error::new(Kind::Conflict, LAYER, "only the newest checkpoint of a sound container is changed"));
+    }
+    Ok(())
+}
+
+/// What follows the known part of a superblock would be lost.
+fn check_rest(container: &Container, raw: &VolumeRaw) -> Result<()> {
+    let (store, superblock) = (&container.store, &container.superblock);
+    let desc = descriptor_area(superblock, store.blocks)?;
+    let last = u64::from(superblock.desc_index.get()) + u64::from(superblock.desc_len.get()).saturating_sub(1);
+    let place = Paddr(desc.start + last % (desc.end - desc.start));
+    let (_, volume) = container.volume_superblock(raw.object.oid.into())?;
+    for (place, known, whose) in
+        [(place, size_of::<ContainerRaw>(), "the container's"), (volume, size_of::<VolumeRaw>(), "the volume's")]
+    {
+        if store.read(LAYER, place, 1)?.iter().skip(known).any(|byte| *byte != 0) {
+            let message = format!("{whose} superblock says more than is known, so it is only read");
+            return Err(Error::unsupported(LAYER, message));
+        }
+    }
+    Ok(())
+}
+
+fn check_omap(raw: &OmapRaw) -> Result<()> {
+    let changing = raw.flags.get() & !omap_flags::MANUALLY_MANAGED;
+    let snapshots = raw.snapshot_count.get() != 0 || raw.most_recent_snapshot.get() != 0;
+    if changing != 0 || snapshots || raw.pending_revert_min.get() != 0 {
+        return Err(Error::unsupported(LAYER, "its object map serves snapshots or is being changed, so it is only read"));
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! The ephemeral objects of a checkpoint: free queues, which are written anew, and others that every checkpoint carries on.
+
+use zerocopy::FromBytes;
+
+use super::{LAYER, queue};
+use crate::fs::apfs::checkpoint::{self, data_area};
+use crate::fs::apfs::container::Container;
+use crate::fs::apfs::layout::{CheckpointEntryRaw, Oid, ReapListRaw, ReaperRaw, object_type, reaper_flags};
+use crate::{Error, Kind, Result};
+
+/// What a checkpoint has besides the space manager.
+#[derive(Debug)]
+pub(super) struct Carried {
+    /// The space manager's own entry.
+    pub(super) manager: CheckpointEntryRaw,
+    /// Reaper and lists, which stay as they are.
+    pub(super) objects: Vec<(CheckpointEntryRaw, Vec<u8>)>,
+    /// Nodes of the free queues.
+    pub(super) queue_nodes: Vec<(Oid, Vec<u8>)>,
+}
+
+impl Carried {
+    /// Reads all of them.
+    pub(super) fn read(container: &Container) -> Result<Self> {
+        let (store, raw) = (&container.store, &container.superblock);
+        let data = data_area(raw, store.blocks)?;
+        let (mut manager, mut objects, mut queue_nodes) = (None, Vec::new(), Vec::new());
+        for entry in &container.ephemeral {
+            if entry.oid == raw.spaceman_oid {
+                manager = Some(*entry);
+                continue;
+            }
+            let bytes = checkpoint::read_ephemeral(store, &data, entry)?;
+            if queue::is_node(entry.kind.get(), entry.subtype.get()) {
+                queue_nodes.push((entry.oid.into(), bytes));
+            } else {
+                objects.push((*entry, bytes));
+            }
+        }
+        let manager = manager.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the space manager is in no checkpoint map"))?;
+        Ok(Self { manager, objects, queue_nodes })
+    }
+
+    /// Refuses a container in which something is being taken apart, or that has objects nobody here knows.
+    pub(super) fn check_idle(&self) -> Result<()> {
+        for (entry, bytes) in &self.objects {
+            let busy = match entry.kind.get() & object_type::MASK {
+                object_type::REAPER => {
+                    let reaper = ReaperRaw::read_from_prefix(bytes).ok().map(|(reaper, _)| reaper);
+                    reaper.is_none_or(|reaper| reaper.flags.get() & reaper_flags::CONTINUE != 0)
+                }
+                object_type::REAP_LIST => ReapListRaw::read_from_prefix(bytes).ok().is_none_or(|(list, _)| list.count.get() != 0),
+                kind => {
+                    let message = format!("its checkpoints have objects of type {kind:#x}, so it is only read");
+                    return Err(Error::unsupported(LAYER, message));
+                }
+            };
+            if busy {
+                return Err(Error::new(Kind::Conflict, LAYER, "something in it is being deleted; let a Mac finish that first"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The rings of checkpoints: maps and superblocks in one, ephemeral objects in the other (§3).
+
+use zerocopy::FromZeros;
+
+use super::LAYER;
+use crate::fs::apfs::build::tree::put;
+use crate::fs::apfs::checkpoint::{data_area, descriptor_area};
+use crate::fs::apfs::layout::{
+    CHECKPOINT_MAP_LAST, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw, Oid, Paddr, Xid, checkpoint_map_capacity,
+    object_type, seal, storage,
+};
+use crate::fs::apfs::store::Store;
+use crate::{Error, Kind, Result};
+
+/// An ephemeral object as a checkpoint has it: the entry's place is still to come.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) entry: CheckpointEntryRaw,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Object {
+    /// A node of a free queue.
+    pub(super) fn queue_node(oid: Oid, bytes: Vec<u8>) -> Self {
+        let mut entry = CheckpointEntryRaw::new_zeroed();
+        if let Ok((head, _)) = <ObjectRaw as zerocopy::FromBytes>::ref_from_prefix(&bytes) {
+            (entry.kind, entry.subtype) = (head.kind, head.subtype);
+        }
+        entry.size = (bytes.len() as u32).into(); // a block
+        entry.oid = oid.into();
+        Self { entry, bytes }
+    }
+}
+
+/// The rings of a container, `raw` being its last checkpoint's superblock.
+#[derive(Debug)]
+pub(super) struct Rings<'a> {
+    pub(super) store: &'a Store,
+    pub(super) raw: &'a mut ContainerRaw,
+}
+
+impl Rings<'_> {
+    /// Writes the checkpoint of transaction `xid`. When this returns it is durable; when it fails, the one before it counts.
+    pub(super) fn write(mut self, xid: Xid, objects: &[Object]) -> Result<()> {
+        let size = u64::from(self.store.block_size.get());
+        let (desc, data) = (descriptor_area(self.raw, self.store.blocks)?, data_area(self.raw, self.store.blocks)?);
+        let (desc_blocks, data_blocks) = (desc.end - desc.start, data.end - data.start);
+        let mut raw = *self.raw;
+        let blocks: u64 = objects.iter().map(|object| object.bytes.len() as u64 / size).sum();
+        let capacity = checkpoint_map_capacity(self.store.block_size);
+        let maps = objects.len().div_ceil(capacity) as u64;
+        let free = |all: u64, used: u32, wanted: u64| all.checked_sub(used.into()).is_some_and(|free| wanted <= free);
+        if !free(data_blocks, raw.data_len.get(), blocks) || !free(desc_blocks, raw.desc_len.get(), maps + 1) {
+            let message = format!("a checkpoint of {blocks} blocks has no place beside the last one");
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        let (desc_first, data_first) = (u64::from(raw.desc_next.get()), u64::from(raw.data_next.get()));
+        let mut entries = Vec::with_capacity(objects.len());
+        let mut at = data_first % data_blocks;
+        for object in objects {
+            entries.push(CheckpointEntryRaw { paddr: (data.start + at).into(), ..object.entry });
+            // An object goes on at the beginning of the ring.
+            for block in object.bytes.chunks(size as usize) {
+                self.put(Paddr(data.start + at), block)?;
+                at = (at + 1) % data_blocks;
+            }
+        }
+        for (map, entries) in (0..maps).zip(entries.chunks(capacity)) {
+            let place = Paddr(desc.start + (desc_first + map) % desc_blocks);
+            self.put(place, &self.map(place, xid, entries, map + 1 == maps))?;
+        }
+        self.store.device.flush()?;
+        // All of these are below the sizes of the rings.
+        raw.object.xid = xid.into();
+        raw.next_xid = (xid.0 + 1).into();
+        (raw.desc_index, raw.desc_len) = (((desc_first % desc_blocks) as u32).into(), ((maps + 1) as u32).into());
+        (raw.data_index, raw.data_len) = (((data_first % data_blocks) as u32).into(), (blocks as u32).into());
+        raw.desc_next = (((desc_first + maps + 1) % desc_blocks) as u32).into();
+        raw.data_next = (at as u32).into();
+        *self.raw = raw;
+        let place = Paddr(desc.start + (desc_first + maps) % desc_blocks);
+        let superblock = self.superblock();
+        self.put(place, &superblock)?;
+        self.store.device.flush()
+    }
+
+    /// The container's superblock.
+    pub(super) fn superblock(&mut self) -> Vec<u8> {
+        let mut block = vec![0; self.store.block_size.bytes()];
+        put(&mut block, 0, self.raw);
+        seal(&mut block);
+        block
+    }
+
+    fn map(&self, place: Paddr, xid: Xid, entries: &[CheckpointEntryRaw], last: bool) -> Vec<u8> {
+        let head = CheckpointMapRaw {
+            object: ObjectRaw::new(Oid(place.0), xid, object_type::CHECKPOINT_MAP | storage::PHYSICAL, 0),
+            flags: if last { CHECKPOINT_MAP_LAST } else { 0 }.into(),
+            count: (entries.len() as u32).into(), // as many as fit
+        };
+        let mut block = vec![0; self.store.block_size.bytes()];
+        let at = put(&mut block, 0, &head);
+        put(&mut block, at, entries);
+        seal(&mut block);
+        block
+    }
+
+    fn put(&self, place: Paddr, block: &[u8]) -> Result<()> {
+        self.store.device.write_at(self.store.offset(place), block)
+    }
+}

@@ -1,0 +1,218 @@
+//! A transaction becomes a checkpoint: every changed node goes to a new block, then the maps that find them, the superblocks,
+//! and last the container's superblock in the ring of checkpoints, which is the moment from which on the change counts (§5.3).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+
+use super::LAYER;
+use super::checkpoint::{Object, Rings};
+use super::space::{Block, Use};
+use super::tree::{ChangingTree, FIRST_NEW, Written};
+use super::volume::Volume;
+use crate::Result;
+use crate::fs::apfs::btree::Addressing;
+use crate::fs::apfs::build::volume::MADE_BY;
+use crate::fs::apfs::layout::{
+    MODIFIED_BY_ENTRIES, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, Xid, object_type, seal, storage,
+};
+use crate::fs::apfs::omap::{Omap, View};
+
+impl Volume {
+    /// Makes everything durable that was changed.
+    pub(super) fn commit(&mut self) -> Result<()> {
+        self.failed.check(LAYER)?;
+        if !self.is_changed() {
+            return Ok(());
+        }
+        let done = self.write_checkpoint();
+        self.failed.note(done)
+    }
+
+    /// Brings the superblock in block 0 up to date, for those who look only there first.
+    pub(super) fn write_anchor(&mut self) -> Result<()> {
+        if !self.anchor_is_old {
+            return Ok(());
+        }
+        let block = Rings { store: &self.store, raw: &mut self.container }.superblock();
+        let written = self.store.device.write_at(0, &block).and_then(|()| self.store.device.flush());
+        self.failed.note(written)?;
+        self.anchor_is_old = false;
+        Ok(())
+    }
+
+    fn write_checkpoint(&mut self) -> Result<()> {
+        let xid = self.xid();
+        let mut blocks: Vec<Block> = Vec::new();
+        let nodes = settle(&mut self.files, &mut self.space, xid)?;
+        self.place_nodes(xid, &nodes)?;
+        blocks.extend(nodes.into_iter().map(|node| (node.place, node.bytes.into_vec())));
+        let change = settle_physical(&mut self.references, &mut self.space, xid, &mut blocks)?;
+        self.read.raw.extent_ref_tree_oid = self.references.root().into();
+        self.count_blocks(change);
+        let change = settle_physical(&mut self.omap.1, &mut self.space, xid, &mut blocks)?;
+        self.count_blocks(change);
+        let omap = move_omap(&mut self.omap, self.read.raw.omap_oid.into(), &mut self.space, xid)?;
+        self.read.raw.omap_oid = omap.0.0.into();
+        blocks.push(self.filled(omap));
+        self.sign(xid);
+        self.move_superblock(xid, &mut blocks)?;
+        blocks.extend(self.space.settle()?);
+        let objects = self.ephemeral(xid)?;
+        for (place, bytes) in &blocks {
+            self.store.device.write_at(self.store.offset(*place), bytes)?;
+        }
+        self.container.next_oid = self.next_oid.load(Ordering::Relaxed).into();
+        Rings { store: &self.store, raw: &mut self.container }.write(xid, &objects)?;
+        self.settled(xid)
+    }
+
+    /// A block of the size of blocks that begins with an object.
+    fn filled(&self, (place, mut bytes): Block) -> Block {
+        bytes.resize(self.store.block_size.bytes(), 0);
+        seal(&mut bytes);
+        (place, bytes)
+    }
+
+    fn count_blocks(&mut self, change: i64) {
+        let counted = self.read.raw.allocated_blocks.get();
+        self.read.raw.allocated_blocks = counted.saturating_add_signed(change).into();
+    }
+
+    /// Tells the object map where nodes of the tree of files are now.
+    fn place_nodes(&mut self, xid: Xid, nodes: &[Written]) -> Result<()> {
+        for node in nodes {
+            if !self.forget_node(node.oid)? {
+                self.count_blocks(1);
+            }
+            let key = OmapKeyRaw { oid: node.oid.into(), xid: xid.into() };
+            let value = OmapValueRaw { flags: 0.into(), size: self.store.block_size.get().into(), paddr: node.place.into() };
+            self.omap.1.put(key.as_bytes(), value.as_bytes())?;
+        }
+        for oid in self.files.take_dropped() {
+            if self.forget_node(oid)? {
+                self.count_blocks(-1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a node out of the object map and gives its block back; whether it was there.
+    fn forget_node(&mut self, oid: Oid) -> Result<bool> {
+        let omap = Omap { raw: self.omap.0, tree: self.omap.1.reader()? };
+        let Some(located) = omap.lookup(oid, Xid(u64::MAX))? else { return Ok(false) };
+        let key = OmapKeyRaw { oid: oid.into(), xid: located.xid.into() };
+        self.omap.1.remove(key.as_bytes())?;
+        self.space.give(located.paddr.0..located.paddr.0 + 1)?;
+        Ok(true)
+    }
+
+    /// Says in the volume's superblock who changed it, and when.
+    fn sign(&mut self, xid: Xid) {
+        let date = self.date();
+        let raw = &mut self.read.raw;
+        (raw.last_modified, raw.unmount_time) = (date, date);
+        let mut entry = ModifiedByRaw { time: date, last_xid: xid.into(), ..ModifiedByRaw::default() };
+        entry.id[..MADE_BY.len()].copy_from_slice(MADE_BY);
+        // One entry tells of all changes of a run.
+        if !self.signed {
+            raw.modified_by.copy_within(0..MODIFIED_BY_ENTRIES - 1, 1);
+        }
+        raw.modified_by[0] = entry;
+        self.signed = true;
+    }
+
+    /// Volume superblock, and the container's object map that finds it.
+    fn move_superblock(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<()> {
+        let map = &mut self.container_omap;
+        let omap = Omap { raw: map.0, tree: map.1.reader()? };
+        if let Some(located) = omap.lookup(self.oid, Xid(u64::MAX))? {
+            let key = OmapKeyRaw { oid: self.oid.into(), xid: located.xid.into() };
+            map.1.remove(key.as_bytes())?;
+            self.space.give(located.paddr.0..located.paddr.0 + 1)?;
+        }
+        let place = Paddr(self.space.take(1, Use::Metadata)?.start);
+        let key = OmapKeyRaw { oid: self.oid.into(), xid: xid.into() };
+        let value = OmapValueRaw { flags: 0.into(), size: self.store.block_size.get().into(), paddr: place.into() };
+        map.1.put(key.as_bytes(), value.as_bytes())?;
+        settle_physical(&mut map.1, &mut self.space, xid, blocks)?;
+        let moved = move_omap(&mut self.container_omap, self.container.omap_oid.into(), &mut self.space, xid)?;
+        self.container.omap_oid = moved.0.0.into();
+        blocks.push(self.filled(moved));
+        self.read.raw.object = ObjectRaw::new(self.oid, xid, object_type::VOLUME | storage::VIRTUAL, 0);
+        let block = self.filled((place, self.read.raw.as_bytes().to_vec()));
+        blocks.push(block);
+        Ok(())
+    }
+
+    /// All ephemeral objects of the new checkpoint.
+    fn ephemeral(&mut self, xid: Xid) -> Result<Vec<Object>> {
+        let size = self.store.block_size;
+        let mut roots = self.space.queue_roots();
+        for root in &mut roots {
+            if !root.is_some() {
+                *root = self.new_oid(1);
+            }
+        }
+        let mut queues = Vec::new();
+        for (queue, root) in [&self.space.pool_queue, &self.space.main_queue].into_iter().zip(roots) {
+            // Numbers for all nodes but the root.
+            let first = self.new_oid(queue.nodes(size, root, Oid::NONE, xid)?.len() as u64 - 1);
+            queues.extend(queue.nodes(size, root, first, xid)?);
+        }
+        let mut objects = vec![Object { entry: self.carried.manager, bytes: self.space.manager(roots) }];
+        for (entry, bytes) in &self.carried.objects {
+            let mut bytes = bytes.clone();
+            if let Ok((head, _)) = <ObjectRaw as zerocopy::FromBytes>::mut_from_prefix(&mut bytes) {
+                head.xid = xid.into();
+            }
+            seal(&mut bytes);
+            objects.push(Object { entry: *entry, bytes });
+        }
+        objects.extend(queues.into_iter().map(|(oid, bytes)| Object::queue_node(oid, bytes)));
+        Ok(objects)
+    }
+
+    /// Everything on disk is what is in memory.
+    fn settled(&mut self, xid: Xid) -> Result<()> {
+        let view = View { omap: Arc::new(Omap { raw: self.omap.0, tree: self.omap.1.reader()? }), xid };
+        self.files.find_by(Addressing::Virtual(view, None));
+        self.read.files = self.files.reader()?;
+        self.committed();
+        Ok(())
+    }
+}
+
+fn settle(tree: &mut ChangingTree, space: &mut super::space::Space, xid: Xid) -> Result<Vec<Written>> {
+    tree.settle(xid, &mut || Ok(Paddr(space.take(1, Use::Metadata)?.start)))
+}
+
+/// Moves the changed nodes of a physical tree; returns by how many blocks it has grown.
+fn settle_physical(tree: &mut ChangingTree, space: &mut super::space::Space, xid: Xid, blocks: &mut Vec<Block>) -> Result<i64> {
+    let mut grown = 0;
+    for node in settle(tree, space, xid)? {
+        if node.was.0 < FIRST_NEW {
+            space.give(node.was.0..node.was.0 + 1)?;
+        } else {
+            grown += 1;
+        }
+        blocks.push((node.place, node.bytes.into_vec()));
+    }
+    for oid in tree.take_dropped() {
+        if oid.0 < FIRST_NEW {
+            space.give(oid.0..oid.0 + 1)?;
+            grown -= 1;
+        }
+    }
+    Ok(grown)
+}
+
+/// An object map moves with its tree.
+fn move_omap(map: &mut (OmapRaw, ChangingTree), was: Oid, space: &mut super::space::Space, xid: Xid) -> Result<Block> {
+    space.give(was.0..was.0 + 1)?;
+    let place = Paddr(space.take(1, Use::Metadata)?.start);
+    map.0.object = ObjectRaw::new(Oid(place.0), xid, object_type::OMAP | storage::PHYSICAL, 0);
+    map.0.tree_oid = map.1.root().into();
+    Ok((place, map.0.as_bytes().to_vec()))
+}

@@ -1,0 +1,256 @@
+//! Where streams have their bytes: extents among the volume's records, and beside them who uses which blocks (§8.5, §9).
+
+use std::ops::Range;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::LAYER;
+use super::space::Use;
+use super::volume::{Volume, corrupt};
+use crate::fs::apfs::btree::{Key, TreeKind};
+use crate::fs::apfs::layout::{
+    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, extent_flags, extent_ref_kind, record_type,
+};
+use crate::{Error, Kind, Result};
+
+/// A run of a stream: whole blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    /// In bytes of the stream.
+    pub(super) start: u64,
+    /// In bytes.
+    pub(super) len: u64,
+    /// `None` for a hole.
+    pub(super) place: Option<Paddr>,
+    /// Has blocks and reads as zeros.
+    pub(super) unwritten: bool,
+}
+
+impl Run {
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    /// The part of it within `range`, which overlaps it.
+    fn within(&self, range: &Range<u64>, block: u64) -> Self {
+        let (start, end) = (self.start.max(range.start), self.end().min(range.end));
+        let place = self.place.map(|place| Paddr(place.0 + (start - self.start) / block));
+        Self { start, len: end - start, place, unwritten: self.unwritten }
+    }
+
+    /// Its blocks.
+    pub(super) fn blocks(&self, block: u64) -> Option<Range<u64>> {
+        self.place.map(|place| place.0..place.0 + self.len / block)
+    }
+}
+
+/// A stream, and whom its blocks belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StreamIds {
+    pub(super) stream: FileId,
+    pub(super) owner: FileId,
+}
+
+impl Volume {
+    pub(super) fn block(&self) -> u64 {
+        self.store.block_size.get().into()
+    }
+
+    /// The runs of a stream that overlap `range`.
+    pub(super) fn runs(&self, stream: FileId, range: &Range<u64>) -> Result<Vec<Run>> {
+        let tree = self.files.reader()?;
+        let wanted = RecordKey::numbered(stream, record_type::FILE_EXTENT, range.start);
+        let first = tree.floor(&Key::Record(wanted), |record| match record.key {
+            Key::Record(RecordKey { id, kind: record_type::FILE_EXTENT, rest: KeyRest::Number(start) }) if id == stream => start,
+            _ => range.start,
+        })?;
+        let from = RecordKey::numbered(stream, record_type::FILE_EXTENT, first.unwrap_or(range.start));
+        let mut cursor = tree.seek(&Key::Record(from))?;
+        let mut runs = Vec::new();
+        while let Some(record) = cursor.next()? {
+            let Key::Record(RecordKey { id, kind: record_type::FILE_EXTENT, rest: KeyRest::Number(start) }) = record.key else {
+                break;
+            };
+            if id != stream || start >= range.end {
+                break;
+            }
+            let run = self.run(stream, start, record.value)?;
+            if run.end() > range.start {
+                runs.push(run);
+            }
+        }
+        Ok(runs)
+    }
+
+    fn run(&self, stream: FileId, start: u64, value: &[u8]) -> Result<Run> {
+        let (raw, _) = FileExtentRaw::read_from_prefix(value).map_err(|_| corrupt(stream, "an extent is cut short"))?;
+        let (len, block) = (raw.len(), self.block());
+        let place = Some(Paddr(raw.paddr.get())).filter(|place| place.0 != 0);
+        let inside = place.is_none_or(|place| place.0.checked_add(len / block).is_some_and(|end| end <= self.store.blocks));
+        let whole = len > 0 && len.is_multiple_of(block) && start.is_multiple_of(block) && start.checked_add(len).is_some();
+        if !inside || !whole {
+            return Err(corrupt(stream, "an extent makes no sense"));
+        }
+        Ok(Run { start, len, place, unwritten: raw.flags() & extent_flags::UNWRITTEN != 0 })
+    }
+
+    fn put_run(&mut self, stream: FileId, run: &Run) -> Result<()> {
+        let flags = if run.unwritten { extent_flags::UNWRITTEN } else { 0 };
+        let raw = FileExtentRaw::new(run.len, run.place.unwrap_or(Paddr(0)), 0, flags);
+        self.put_raw(RecordKey::numbered(stream, record_type::FILE_EXTENT, run.start), &raw)
+    }
+
+    /// Takes `range`, whole blocks, out of a stream and gives its blocks back. Returns how many bytes of it were holes.
+    pub(super) fn cut(&mut self, stream: FileId, range: &Range<u64>) -> Result<u64> {
+        let block = self.block();
+        let mut holes = 0;
+        for run in self.runs(stream, range)? {
+            self.remove_record(RecordKey::numbered(stream, record_type::FILE_EXTENT, run.start))?;
+            if run.start < range.start {
+                self.put_run(stream, &run.within(&(run.start..range.start), block))?;
+            }
+            if run.end() > range.end {
+                self.put_run(stream, &run.within(&(range.end..run.end()), block))?;
+            }
+            let gone = run.within(range, block);
+            match gone.blocks(block) {
+                Some(blocks) => self.release(blocks)?,
+                None => holes += gone.len,
+            }
+        }
+        Ok(holes)
+    }
+
+    /// Puts a run where a stream has none. It is joined with the run before it where that goes on in the same blocks.
+    pub(super) fn place(&mut self, ids: StreamIds, run: Run) -> Result<()> {
+        let block = self.block();
+        if let Some(blocks) = run.blocks(block) {
+            let count = blocks.end - blocks.start;
+            self.read.raw.allocated_blocks = (self.read.raw.allocated_blocks.get() + count).into();
+            self.read.raw.total_blocks_allocated = (self.read.raw.total_blocks_allocated.get() + count).into();
+        }
+        let before = match run.start.checked_sub(block) {
+            Some(start) => self.runs(ids.stream, &(start..run.start))?.pop(),
+            None => None,
+        };
+        if let Some(before) = before.filter(|before| before.end() == run.start && before.unwritten == run.unwritten) {
+            let joined = Run { len: before.len + run.len, ..before };
+            match (before.blocks(block), run.blocks(block)) {
+                (None, None) => return self.put_run(ids.stream, &joined),
+                (Some(a), Some(b)) if a.end == b.start && self.extend_reference(&a, b.end, ids.owner)? => {
+                    return self.put_run(ids.stream, &joined);
+                }
+                _ => {}
+            }
+        }
+        if let Some(blocks) = run.blocks(block) {
+            let raw = ExtentRefRaw::new(extent_ref_kind::NEW, blocks.end - blocks.start, ids.owner.0, 1);
+            self.put_reference(blocks.start, &raw)?;
+        }
+        self.put_run(ids.stream, &run)
+    }
+
+    /// Takes blocks for `len` bytes, as few runs as there are, best after `after`, and puts them where a stream has none.
+    pub(super) fn allocate(&mut self, ids: StreamIds, start: u64, len: u64) -> Result<Vec<Run>> {
+        let block = self.block();
+        let mut runs = Vec::new();
+        let mut at = start;
+        let mut after = match start.checked_sub(block) {
+            Some(before) => self.runs(ids.stream, &(before..start))?.pop().and_then(|run| run.blocks(block)),
+            None => None,
+        };
+        while at < start + len {
+            let wanted = (start + len - at) / block;
+            let next = match after.take() {
+                Some(before) => self.space.take_at(before.end, wanted)?,
+                None => None,
+            };
+            let blocks = match next {
+                Some(blocks) => blocks,
+                None => self.space.take(wanted, Use::Contents)?,
+            };
+            let run =
+                Run { start: at, len: (blocks.end - blocks.start) * block, place: Some(Paddr(blocks.start)), unwritten: false };
+            self.place(ids, run)?;
+            at = run.end();
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    // References.
+
+    fn reference(&self, block: u64) -> Result<Option<(u64, ExtentRefRaw)>> {
+        let key = Key::Record(RecordKey::single(FileId(block), record_type::EXTENT_REF));
+        let found = self.references.reader()?.floor(&key, |record| {
+            let Key::Record(key) = record.key else { return None };
+            let (raw, _) = ExtentRefRaw::read_from_prefix(record.value).ok()?;
+            (key.kind == record_type::EXTENT_REF).then_some((key.id.0, raw))
+        })?;
+        Ok(found.flatten().filter(|(first, raw)| first.checked_add(raw.blocks()).is_some_and(|end| end > block)))
+    }
+
+    fn put_reference(&mut self, first: u64, raw: &ExtentRefRaw) -> Result<()> {
+        let mut key = Vec::new();
+        RecordKey::single(FileId(first), record_type::EXTENT_REF).put(&mut key);
+        debug_assert!(TreeKind::ExtentReferences.key(&key).is_some());
+        self.references.put(&key, raw.as_bytes())
+    }
+
+    fn remove_reference(&mut self, first: u64) -> Result<()> {
+        let mut key = Vec::new();
+        RecordKey::single(FileId(first), record_type::EXTENT_REF).put(&mut key);
+        self.references.remove(&key).map(drop)
+    }
+
+    /// Makes the reference to exactly these blocks longer, if it is one.
+    fn extend_reference(&mut self, blocks: &Range<u64>, end: u64, owner: FileId) -> Result<bool> {
+        match self.reference(blocks.start)? {
+            Some((first, raw))
+                if first == blocks.start
+                    && raw.blocks() == blocks.end - blocks.start
+                    && raw.kind() == extent_ref_kind::NEW
+                    && (raw.owner.get(), raw.references.get()) == (owner.0, 1) =>
+            {
+                self.put_reference(first, &ExtentRefRaw::new(extent_ref_kind::NEW, end - first, owner.0, 1))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// One user less of these blocks; those that nobody uses any more are given back.
+    fn release(&mut self, blocks: Range<u64>) -> Result<()> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let Some((first, raw)) = self.reference(at)? else {
+                let message = format!("nothing tells who uses block {at}; the volume should be checked");
+                return Err(Error::new(Kind::Corrupt, LAYER, message));
+            };
+            if raw.kind() != extent_ref_kind::NEW || raw.references.get() == 0 {
+                return Err(Error::new(Kind::Corrupt, LAYER, format!("block {at} is used in a way that is not known")));
+            }
+            let (end, last) = (first + raw.blocks(), (first + raw.blocks()).min(blocks.end));
+            let part = |blocks: Range<u64>, references: u32| {
+                (blocks.start, ExtentRefRaw::new(raw.kind(), blocks.end - blocks.start, raw.owner.get(), references))
+            };
+            let users = raw.references.get();
+            self.remove_reference(first)?;
+            let rest = [(first..at, users), (at..last, users - 1), (last..end, users)];
+            for (first, raw) in
+                rest.into_iter().filter(|(run, users)| !run.is_empty() && *users > 0).map(|(run, users)| part(run, users))
+            {
+                self.put_reference(first, &raw)?;
+            }
+            if users == 1 {
+                self.space.give(at..last)?;
+                let count = last - at;
+                let raw = &mut self.read.raw;
+                raw.allocated_blocks = raw.allocated_blocks.get().saturating_sub(count).into();
+                raw.total_blocks_freed = (raw.total_blocks_freed.get() + count).into();
+            }
+            at = last;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! Contents of a file as a device: read and written, longer and shorter.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::contents::{Extent, PIECE};
+use super::extents::StreamIds;
+use super::inode::Inode;
+use super::volume::Volume;
+use super::{LAYER, Shared, xattrs};
+use crate::device::{Access, BlockDevice, Info, Leave, Lent, Memory, read_only};
+use crate::fs::apfs::layout::{DataStreamIdRaw, FileId, RecordKey, record_type, xattr_name};
+use crate::fs::{Fork, NodeId, UF_COMPRESSED};
+use crate::{Error, Kind, Result};
+
+/// A fork that is open, shared by all that have it open.
+#[derive(Debug)]
+pub(super) struct OpenFork {
+    shared: Arc<Shared>,
+    id: FileId,
+    fork: Fork,
+    /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
+    bytes: RwLock<Arc<dyn BlockDevice>>,
+    /// Its file bears the date of a write through this.
+    dated: AtomicBool,
+}
+
+/// The same, read-only.
+#[derive(Debug)]
+pub(super) struct ReadOnly(pub(super) Arc<OpenFork>);
+
+impl OpenFork {
+    /// The open fork of a file; opened if it is not yet.
+    pub(super) fn open(shared: &Arc<Shared>, node: NodeId, fork: Fork) -> Result<Arc<Self>> {
+        let volume = shared.read();
+        let inode = volume.object(node)?;
+        if inode.is_folder() {
+            return Err(Error::new(Kind::Invalid, LAYER, "is a folder, a file expected").named(format!("object {}", node.0)));
+        }
+        let mut forks = shared.open_forks();
+        let key = (inode.id, fork == Fork::Data);
+        if let Some(open) = forks.get(&key).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let bytes = RwLock::new(stored(&volume, &inode, fork)?);
+        let open = Arc::new(Self { shared: shared.clone(), id: inode.id, fork, bytes, dated: AtomicBool::new(false) });
+        forks.insert(key, Arc::downgrade(&open));
+        Ok(open)
+    }
+
+    /// Refuses contents that cannot be written.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        let volume = self.shared.read();
+        let inode = volume.inode(self.id)?;
+        let refused = |message: &'static str| Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)));
+        if inode.raw.bsd_flags.get() & UF_COMPRESSED != 0 {
+            return refused("contents are compressed, and not written; replace the file instead");
+        }
+        if !inode.is_file() {
+            return refused("only contents of files are written");
+        }
+        let stream = RecordKey::single(inode.raw.private_id.into(), record_type::DATA_STREAM);
+        let users = |record: Vec<u8>| DataStreamIdRaw::read_from_prefix(&record).map_or(0, |(raw, _)| raw.references.get());
+        if self.fork == Fork::Data && volume.record(stream)?.map_or(0, users) > 1 {
+            return refused("contents are shared with a clone, and not written; replace the file instead");
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> RwLockReadGuard<'_, Arc<dyn BlockDevice>> {
+        self.bytes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the stream in one operation.
+    fn change(
+        &self,
+        volume: &mut Volume,
+        grows: bool,
+        change: &dyn Fn(&mut Volume, &mut Extent, &dyn BlockDevice) -> Result<()>,
+    ) -> Result<()> {
+        // Nobody reads what is going to move.
+        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let now = volume.change(grows, |volume| {
+            let mut inode = volume.inode(self.id)?;
+            let mut stream = stream_of(volume, &inode, self.fork)?;
+            change(volume, &mut stream, &**bytes)?;
+            store(volume, &mut inode, self.fork, &stream)?;
+            volume.touch(&mut inode);
+            volume.put_inode(&inode)?;
+            // The tree is what the operation makes of it, also for what reads it next.
+            volume.read.files = volume.files_now()?;
+            stored(volume, &inode, self.fork)
+        })?;
+        *bytes = now;
+        self.dated.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether a write may go to where the bytes are, which nothing else knows of yet.
+    fn write_in_place(&self, volume: &mut Volume, offset: u64, buf: &[u8]) -> Result<bool> {
+        if !self.dated.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let inode = volume.inode(self.id)?;
+        let mut stream = stream_of(volume, &inode, self.fork)?;
+        let block = volume.block();
+        let range = offset - offset % block..(offset + buf.len() as u64).next_multiple_of(block);
+        if volume.in_place(stream.ids, &range)?.is_none() {
+            return Ok(false);
+        }
+        volume.write_stream(&mut stream, &**self.bytes(), offset, buf)?;
+        Ok(true)
+    }
+}
+
+/// The bytes of a fork as they are now.
+fn stored(volume: &Volume, inode: &Inode, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+    let found = match fork {
+        Fork::Data => inode.stream().map(|stream| (FileId::from(inode.raw.private_id), stream.size.get())),
+        Fork::Resource => {
+            volume.xattr_stream(inode.id, xattr_name::RESOURCE_FORK)?.map(|found| (found.ids.stream, found.raw.size.get()))
+        }
+    };
+    match found {
+        Some((stream, len)) => volume.read.stream(stream, len),
+        None => Ok(Arc::new(Memory::read_only([]))),
+    }
+}
+
+fn stream_of(volume: &mut Volume, inode: &Inode, fork: Fork) -> Result<Extent> {
+    match fork {
+        Fork::Data => {
+            let id = FileId::from(inode.raw.private_id);
+            let raw = inode.stream().unwrap_or_default();
+            Ok(Extent { ids: StreamIds { stream: id, owner: id }, raw, holes: inode.holes(), sparse: true })
+        }
+        Fork::Resource => match volume.xattr_stream(inode.id, xattr_name::RESOURCE_FORK)? {
+            Some(found) => Ok(found),
+            None => Ok(volume.new_xattr_stream(inode.id)),
+        },
+    }
+}
+
+/// Writes down what has become of a stream. One without bytes is none.
+fn store(volume: &mut Volume, inode: &mut Inode, fork: Fork, stream: &Extent) -> Result<()> {
+    let empty = stream.raw.size.get() == 0;
+    if fork == Fork::Resource {
+        let key = RecordKey::named(inode.id, record_type::XATTR, xattr_name::RESOURCE_FORK.as_bytes());
+        xattrs::mark(inode, xattr_name::RESOURCE_FORK, !empty);
+        return match (empty, volume.record(key)?) {
+            (false, _) => volume.put_xattr_stream(inode.id, xattr_name::RESOURCE_FORK, stream),
+            (true, Some(_)) => volume.remove_record(key),
+            (true, None) => Ok(()),
+        };
+    }
+    let key = RecordKey::single(stream.ids.stream, record_type::DATA_STREAM);
+    match (empty, volume.record(key)?) {
+        (false, None) => volume.put(key, DataStreamIdRaw { references: 1.into() }.as_bytes())?,
+        (true, Some(_)) => volume.remove_record(key)?,
+        _ => {}
+    }
+    inode.set_stream((!empty).then_some(stream.raw));
+    inode.set_holes(stream.holes);
+    Ok(())
+}
+
+impl BlockDevice for OpenFork {
+    fn info(&self) -> Info {
+        Info { access: Access::ReadWrite, ..self.bytes().info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.bytes().read_at(offset, buf)
+    }
+
+    /// Within the file's length; [`set_len`](BlockDevice::set_len) comes first where it is to be longer.
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        let mut volume = self.shared.write();
+        let mut at = offset;
+        for piece in pieces(offset, buf) {
+            if !self.write_in_place(&mut volume, at, piece)? {
+                self.change(&mut volume, true, &|volume, stream, old| volume.write_stream(stream, old, at, piece))?;
+            }
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.info().check_range(LAYER, &range)?;
+        if range.is_empty() || leave != Leave::Zeros {
+            return Ok(());
+        }
+        let mut volume = self.shared.write();
+        self.change(&mut volume, true, &|volume, stream, old| volume.zero_stream(stream, old, &range))
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<crate::device::Extent> {
+        self.bytes().extent_at(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared.write().commit()
+    }
+
+    fn set_len(&self, len: u64, leave: Leave) -> Result<()> {
+        let mut volume = self.shared.write();
+        let old = self.info().len;
+        if len == old {
+            return Ok(());
+        }
+        let zeros = leave == Leave::Zeros;
+        self.change(&mut volume, len > old, &|volume, stream, old| volume.resize_stream(stream, old, len, zeros))
+    }
+
+    /// A file's blocks may become another's.
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(None)
+    }
+}
+
+/// Cuts what is written where pieces of a stream end.
+fn pieces(mut offset: u64, mut buf: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let now = (PIECE - offset % PIECE).min(buf.len() as u64) as usize;
+        let (piece, rest) = buf.split_at(now);
+        (offset, buf) = (offset + now as u64, rest);
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+impl BlockDevice for ReadOnly {
+    fn info(&self) -> Info {
+        Info { access: Access::ReadOnly, ..self.0.info() }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<crate::device::Extent> {
+        self.0.extent_at(range)
+    }
+
+    read_only!(LAYER);
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.0.lend(range)
+    }
+}

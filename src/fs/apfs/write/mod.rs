@@ -1,0 +1,262 @@
+//! APFS volumes that change.
+//!
+//! Every operation changes nodes of the volume's trees in memory ([`tree`]), and either all of that is kept or none
+//! ([`volume`]). What is kept waits, together with the operations after it, for the next commit, which writes every changed
+//! node to a block that was free, and then a checkpoint that finds them ([`commit`], [`checkpoint`]). Nothing that a
+//! checkpoint knows is written over, neither nodes nor contents, so a crash leaves the checkpoint before or the one after.
+//!
+//! Sections cited as §n are those of `docs/formats/apfs.md`.
+
+mod allowed;
+mod attributes;
+mod carried;
+mod checkpoint;
+mod commit;
+mod contents;
+mod entries;
+mod extents;
+mod file;
+mod inode;
+mod moves;
+mod nodes;
+mod orphans;
+mod queue;
+mod space;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod volume;
+mod xattrs;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use self::file::{OpenFork, ReadOnly};
+use self::volume::Volume;
+use super::container::Container;
+use super::layout::{FileId, xattr_name};
+use crate::decmpfs;
+use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::fs::{
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Stored, Timestamp, VolumeInfo,
+};
+use crate::{Error, Result};
+
+const LAYER: &str = "apfs volume";
+
+/// How a volume is opened for changes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteOptions {
+    /// The time that changes bear; `None` asks the system's clock each time.
+    pub now: Option<Timestamp>,
+}
+
+/// A volume in an APFS container, read and changed by any number of threads.
+///
+/// Only one volume of a container may be open for changes at a time. Dropping it unmounts it as [`FileSystemMut::unmount`]
+/// does, but nobody hears of failures.
+#[derive(Debug)]
+pub struct ApfsMut {
+    shared: Arc<Shared>,
+}
+
+/// What the volume's open files have in common with it.
+#[derive(Debug)]
+struct Shared {
+    volume: RwLock<Volume>,
+    /// By file, and whether it is the data fork.
+    open: Mutex<HashMap<(FileId, bool), Weak<OpenFork>>>,
+}
+
+impl ApfsMut {
+    /// Opens volume `number`, from 1, of a container for changes. Nothing is written before the first change.
+    ///
+    /// [`Kind::Unsupported`](crate::Kind) for a volume with anything that a change would have to keep in order and that is not
+    /// known, or not kept yet, in words; [`Kind::Corrupt`](crate::Kind) or [`Kind::Conflict`](crate::Kind) for a container
+    /// that was not left in order.
+    pub fn open(container: &Arc<Container>, number: u32, options: WriteOptions) -> Result<Self> {
+        let volume = RwLock::new(Volume::open(container, number, options)?);
+        Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default() }) })
+    }
+}
+
+impl Drop for ApfsMut {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what was not committed is lost, as in a crash.
+        let _ = self.unmount();
+    }
+}
+
+impl Drop for Shared {
+    /// What was closed last may have changed the volume after it was unmounted.
+    fn drop(&mut self) {
+        let volume = self.volume.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Nobody is left to tell.
+        let _ = volume.reap(&|_| false).and_then(|()| volume.commit()).and_then(|()| volume.write_anchor());
+    }
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, Volume> {
+        self.volume.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Volume> {
+        self.volume.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes everything durable, without what nobody has open any more.
+    fn settle(&self, volume: &mut Volume) -> Result<()> {
+        volume.reap(&|id| self.is_open(id))?;
+        volume.commit()
+    }
+
+    fn open_forks(&self) -> MutexGuard<'_, HashMap<(FileId, bool), Weak<OpenFork>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether some fork of `id` is open, so that its blocks must stay.
+    fn is_open(&self, id: FileId) -> bool {
+        let forks = self.open_forks();
+        forks.iter().any(|((open, _), fork)| *open == id && fork.strong_count() > 0)
+    }
+}
+
+impl FileSystem for ApfsMut {
+    fn volume(&self) -> VolumeInfo {
+        self.shared.read().info()
+    }
+
+    fn root(&self) -> NodeId {
+        NodeId(FileId::ROOT.0)
+    }
+
+    fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
+        self.shared.read().read.lookup(dir, name)
+    }
+
+    fn attributes(&self, node: NodeId) -> Result<Attributes> {
+        self.shared.read().read.attributes(node)
+    }
+
+    /// The entries as they were when this was called; `each` may change the volume.
+    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
+        let mut entries = Vec::new();
+        self.shared.read().read.list(dir, &mut |entry| {
+            entries.push(entry);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for entry in entries {
+            if each(entry)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+        let stored = |fork| Ok(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?)) as Arc<dyn BlockDevice>);
+        let compression = self.shared.read().read.compression_of(node)?;
+        match (compression, fork) {
+            (None, fork) => stored(fork),
+            (Some(value), Fork::Data) => {
+                let contents = decmpfs::contents(&value, || stored(Fork::Resource));
+                contents.map_err(|error| error.named(format!("object {}", node.0)))
+            }
+            (Some(_), Fork::Resource) => Ok(Arc::new(Memory::read_only([]))),
+        }
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<String> {
+        self.shared.read().read.read_link(node)
+    }
+
+    fn xattrs(&self, node: NodeId) -> Result<Vec<String>> {
+        self.shared.read().read.xattrs(node)
+    }
+
+    /// The value as it is now, in memory; a resource fork as it changes.
+    fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let volume = self.shared.read();
+        let Some(value) = volume.read.xattr(node, name)? else { return Ok(None) };
+        if name == xattr_name::RESOURCE_FORK {
+            drop(volume);
+            return Ok(Some(Arc::new(ReadOnly(OpenFork::open(&self.shared, node, Fork::Resource)?))));
+        }
+        let len = usize::try_from(value.info().len).map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
+        Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
+    }
+}
+
+impl FileSystemMut for ApfsMut {
+    fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
+        self.shared.write().create(dir, name, new)
+    }
+
+    fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
+        self.shared.write().link(node, dir, name)
+    }
+
+    fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
+        let mut volume = self.shared.write();
+        volume.rename(from, to, existing, &|id| self.shared.is_open(id))
+    }
+
+    fn remove(&self, dir: NodeId, name: &str) -> Result<()> {
+        let mut volume = self.shared.write();
+        volume.remove(dir, name, &|id| self.shared.is_open(id))
+    }
+
+    fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+        let open = OpenFork::open(&self.shared, node, fork)?;
+        open.check_writable()?;
+        Ok(open)
+    }
+
+    fn make_nameless(&self) -> Result<(NodeId, Arc<dyn BlockDevice>)> {
+        Err(Error::unsupported(LAYER, "how contents are stored is not changed on APFS yet"))
+    }
+
+    fn store(&self, _node: NodeId, _stored: &Stored<'_>) -> Result<()> {
+        Err(Error::unsupported(LAYER, "how contents are stored is not changed on APFS yet"))
+    }
+
+    fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {
+        self.shared.write().set_attributes(node, change)
+    }
+
+    /// A resource fork that is open is written through its device instead.
+    fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
+        let mut volume = self.shared.write();
+        self.check_closed(node, name)?;
+        volume.set_xattr(node, name, value, existing)
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()> {
+        let mut volume = self.shared.write();
+        self.check_closed(node, name)?;
+        volume.remove_xattr(node, name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.settle(&mut self.shared.write())
+    }
+
+    fn unmount(&self) -> Result<()> {
+        let mut volume = self.shared.write();
+        self.shared.settle(&mut volume)?;
+        volume.write_anchor()
+    }
+}
+
+impl ApfsMut {
+    /// Refuses to take a resource fork's blocks from under who has it open.
+    fn check_closed(&self, node: NodeId, name: &str) -> Result<()> {
+        let open = self.shared.open_forks().get(&(FileId(node.0), false)).is_some_and(|fork| fork.strong_count() > 0);
+        if open && name == xattr_name::RESOURCE_FORK {
+            return Err(Error::unsupported(LAYER, "is open; it can be replaced when it is closed").named(name));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The nodes of a tree that changes: what is on disk, and over it what was changed since the last commit.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::Result;
+use crate::fs::apfs::btree::{Addressing, Node, NodeCache, NodeSource, TreeKind, read_node};
+use crate::fs::apfs::layout::Oid;
+use crate::fs::apfs::store::Store;
+
+/// Nodes on disk that are kept in memory.
+const CACHED: usize = 1024;
+
+/// The nodes of one tree, for everybody who reads it.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    store: Store,
+    kind: TreeKind,
+    state: RwLock<State>,
+    cache: NodeCache,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How what is on disk is found.
+    stored: Addressing,
+    changed: HashMap<Oid, Arc<Node>>,
+}
+
+impl Nodes {
+    pub(super) fn new(store: Store, kind: TreeKind, stored: Addressing) -> Self {
+        let state = RwLock::new(State { stored, changed: HashMap::new() });
+        Self { store, kind, state, cache: NodeCache::new(CACHED) }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node that was changed.
+    pub(super) fn changed(&self, oid: Oid) -> Option<Arc<Node>> {
+        self.read().changed.get(&oid).cloned()
+    }
+
+    /// How many were changed.
+    pub(super) fn changed_count(&self) -> usize {
+        self.read().changed.len()
+    }
+
+    /// Puts a changed node in its place, or with `None` what is on disk; returns what was there.
+    pub(super) fn set(&self, oid: Oid, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
+        let mut state = self.write();
+        match node {
+            Some(node) => state.changed.insert(oid, node),
+            None => state.changed.remove(&oid),
+        }
+    }
+
+    /// All changed nodes, leaves first. What `written` they have become is on disk from now on.
+    pub(super) fn all_changed(&self) -> Vec<Arc<Node>> {
+        let mut nodes: Vec<_> = self.read().changed.values().cloned().collect();
+        nodes.sort_by_key(|node| (node.level, node.oid));
+        nodes
+    }
+
+    /// What was changed is on disk now, as these nodes.
+    pub(super) fn settle(&self, written: &[Arc<Node>]) {
+        let mut state = self.write();
+        state.changed.clear();
+        written.iter().for_each(|node| self.cache.put(node));
+    }
+
+    /// Where nodes on disk are found from now on.
+    pub(super) fn find_by(&self, stored: Addressing) {
+        self.write().stored = stored;
+    }
+}
+
+impl NodeSource for Nodes {
+    fn node(&self, oid: Oid) -> Result<Arc<Node>> {
+        let state = self.read();
+        if let Some(node) = state.changed.get(&oid) {
+            return Ok(node.clone());
+        }
+        if let Some(node) = self.cache.get(oid) {
+            return Ok(node);
+        }
+        let node = Arc::new(read_node(&self.store, self.kind, &state.stored, oid)?);
+        self.cache.put(&node);
+        Ok(node)
+    }
+}

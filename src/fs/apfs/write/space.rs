@@ -1,0 +1,405 @@
+//! Blocks taken and given back: the bitmaps of the space manager, changed in memory until a commit (§14).
+//!
+//! What was taken since the last commit is fresh: no checkpoint knows it, so it may be written in place and given back at once.
+//! Everything else that is given back waits in a free queue until no checkpoint that matters uses it.
+
+mod settle;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U64};
+
+use super::LAYER;
+use super::queue::Queue;
+use crate::fs::apfs::bitmap::{clear_bits, count_clear, run_at, set_bits};
+use crate::fs::apfs::layout::{
+    CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Oid, Paddr, SpacemanRaw, Xid, blocks_per_chunk, chunks_per_cib, cibs_per_cab,
+    object_type, space_device,
+};
+use crate::fs::apfs::store::Store;
+use crate::{Error, Kind, Result};
+
+/// A container of fewer blocks is a small one: 128 MiB.
+const SMALL: u64 = 1 << 15;
+
+/// The space of a container.
+#[derive(Debug)]
+pub(super) struct Space {
+    store: Store,
+    /// All bytes of the space manager.
+    manager: Vec<u8>,
+    head: SpacemanRaw,
+    /// Addresses of CIBs, and of CABs with their contents where there are any.
+    cibs: Vec<u64>,
+    cabs: Vec<u64>,
+    /// CIBs that were read.
+    infos: BTreeMap<u64, Info>,
+    bits: BTreeMap<u64, Bits>,
+    free: u64,
+    /// What the pool has used, all its bits.
+    pool: Vec<u8>,
+    pool_changed: bool,
+    pub(super) pool_queue: Queue,
+    pub(super) main_queue: Queue,
+    /// Where the search for blocks goes on: for contents, for metadata.
+    next: [u64; 2],
+    undo: Vec<Step>,
+    xid: Xid,
+}
+
+/// A block that describes chunks.
+#[derive(Debug)]
+struct Info {
+    bytes: Vec<u8>,
+    changed: bool,
+}
+
+/// A chunk's bitmap.
+#[derive(Debug)]
+struct Bits {
+    used: Vec<u8>,
+    /// Taken since the last commit.
+    fresh: Vec<u8>,
+    blocks: u64,
+    free: u64,
+    changed: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    Took(Range<u64>),
+    GaveFresh(Range<u64>),
+    Queued(Range<u64>),
+}
+
+/// What blocks are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Contents = 0,
+    Metadata = 1,
+}
+
+/// A block and what is to be written there.
+pub(super) type Block = (Paddr, Vec<u8>);
+
+impl Space {
+    /// The space that a space manager describes, whose counts were checked by the free map. `objects`: the checkpoint's nodes of
+    /// free queues.
+    pub(super) fn open(store: &Store, manager: Vec<u8>, objects: &[(Oid, Vec<u8>)]) -> Result<Self> {
+        let (head, _) = SpacemanRaw::read_from_prefix(&manager).map_err(|_| corrupt("is cut short"))?;
+        let main = &head.devices[space_device::MAIN];
+        let list = |at: u32, count: u32| -> Result<Vec<u64>> {
+            let bytes = manager.get(at as usize..).unwrap_or_default();
+            let list = <[U64]>::ref_from_prefix_with_elems(bytes, count as usize);
+            list.map(|(list, _)| list.iter().map(|at| at.get()).collect()).map_err(|_| corrupt("lists more than it holds"))
+        };
+        let (mut cibs, mut cabs) = (Vec::new(), Vec::new());
+        if main.cabs.get() == 0 {
+            cibs = list(main.addresses.get(), main.cibs.get())?;
+        } else {
+            cabs = list(main.addresses.get(), main.cabs.get())?;
+            for cab in &cabs {
+                let block = store.read(LAYER, Paddr(*cab), 1)?;
+                let addresses = &block[size_of::<ChunkInfoRaw>()..];
+                let here = (main.cibs.get() as usize - cibs.len()).min(cibs_per_cab(store.block_size) as usize);
+                let (addresses, _) = <[U64]>::ref_from_prefix_with_elems(addresses, here).map_err(|_| corrupt("is cut short"))?;
+                cibs.extend(addresses.iter().map(|at| at.get()));
+            }
+        }
+        let root = |queue: usize| Oid::from(head.queues[queue].tree_oid);
+        let pool_queue = Queue::read(root(space_device::QUEUE_POOL), objects, store.blocks)?;
+        let main_queue = Queue::read(root(space_device::QUEUE_MAIN), objects, store.blocks)?;
+        let mut space = Self {
+            store: store.clone(),
+            free: main.free.get(),
+            manager,
+            head,
+            cibs,
+            cabs,
+            infos: BTreeMap::new(),
+            bits: BTreeMap::new(),
+            pool: Vec::new(),
+            pool_changed: false,
+            pool_queue,
+            main_queue,
+            next: [0; 2],
+            undo: Vec::new(),
+            xid: Xid(0),
+        };
+        space.pool = space.read_pool()?;
+        Ok(space)
+    }
+
+    fn read_pool(&self) -> Result<Vec<u8>> {
+        let (head, mut pool) = (&self.head, Vec::new());
+        let pool_blocks = head.pool_blocks.get();
+        let bitmaps = head.pool_bitmap_blocks.get();
+        if u64::from(bitmaps) != pool_blocks.div_ceil(self.per_chunk()) || head.ring_blocks.get() <= bitmaps {
+            return Err(corrupt(format!("has {bitmaps} bitmaps for a pool of {pool_blocks} blocks")));
+        }
+        for bitmap in 0..bitmaps {
+            let slot = self.array16(self.head.pool_slots.get(), bitmap)?;
+            if u32::from(slot) >= head.ring_blocks.get() {
+                return Err(corrupt(format!("has the pool's bitmap {bitmap} in slot {slot} of {}", head.ring_blocks)));
+            }
+            pool.extend_from_slice(&self.store.read(LAYER, Paddr(head.ring_base.get() + u64::from(slot)), 1)?);
+        }
+        Ok(pool)
+    }
+
+    fn per_chunk(&self) -> u64 {
+        blocks_per_chunk(self.store.block_size).into()
+    }
+
+    fn array16(&self, offset: u32, index: u32) -> Result<u16> {
+        let at = offset as usize + 2 * index as usize;
+        let found = self.manager.get(at..).and_then(|rest| U16::read_from_prefix(rest).ok());
+        found.map(|(value, _)| value.get()).ok_or_else(|| corrupt("is cut short"))
+    }
+
+    fn set_array16(&mut self, offset: u32, index: u32, value: u16) -> Result<()> {
+        let at = offset as usize + 2 * index as usize;
+        let place = self.manager.get_mut(at..at + 2).ok_or_else(|| corrupt("is cut short"))?;
+        place.copy_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+
+    /// Free blocks.
+    pub(super) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Begins transaction `xid`: what was given up by those before `pool` and `main` may be used again.
+    pub(super) fn begin(&mut self, xid: Xid, pool: u64, main: u64) -> Result<()> {
+        self.xid = xid;
+        // Metadata stays together at the front; what was given up there is used again. The numbers of the first blocks are
+        // reserved, and as numbers of objects used only where there are few others.
+        self.next[Use::Metadata as usize] = if self.store.blocks < SMALL { 0 } else { Oid::FIRST_USER.0 };
+        for run in self.pool_queue.drain_before(pool) {
+            let base = self.head.pool_base.get();
+            let inside = run.start.checked_sub(base).filter(|_| run.end <= base + self.head.pool_blocks.get());
+            let Some(start) = inside else { return Err(corrupt("a block in the pool's free queue is not in the pool")) };
+            clear_bits(&mut self.pool, start as usize..(run.end - base) as usize);
+            self.pool_changed = true;
+        }
+        for run in self.main_queue.drain_before(main) {
+            self.each_chunk(run, |bits, range| {
+                clear_bits(&mut bits.used, range.clone());
+                bits.free += range.len() as u64;
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What follows can be undone.
+    pub(super) fn mark(&mut self) {
+        self.undo.clear();
+    }
+
+    /// As it was at the last mark.
+    pub(super) fn undo(&mut self) -> Result<()> {
+        for step in std::mem::take(&mut self.undo).into_iter().rev() {
+            match step {
+                Step::Took(run) => self.release(run)?,
+                Step::GaveFresh(run) => self.occupy(run)?,
+                Step::Queued(run) => self.main_queue.take_back(self.xid, run),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up to `most` blocks side by side, at least one. [`Kind::Limit`] if none is free.
+    pub(super) fn take(&mut self, most: u64, purpose: Use) -> Result<Range<u64>> {
+        let start = self.next[purpose as usize];
+        let found = match self.find(start..self.store.blocks, most)? {
+            Some(found) => found,
+            None => self.find(0..start, most)?.ok_or_else(full)?,
+        };
+        self.occupy(found.clone())?;
+        self.undo.push(Step::Took(found.clone()));
+        self.next[purpose as usize] = found.end;
+        Ok(found)
+    }
+
+    /// Takes these blocks if they are free, as many as follow each other from the first on, at most `most`.
+    pub(super) fn take_at(&mut self, first: u64, most: u64) -> Result<Option<Range<u64>>> {
+        if first >= self.store.blocks {
+            return Ok(None);
+        }
+        match self.find(first..self.store.blocks.min(first + 1), most)? {
+            Some(found) => {
+                self.occupy(found.clone())?;
+                self.undo.push(Step::Took(found.clone()));
+                self.next[Use::Contents as usize] = found.end;
+                Ok(Some(found))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The first free run that begins within `range`, at most `most` blocks of it.
+    fn find(&mut self, range: Range<u64>, most: u64) -> Result<Option<Range<u64>>> {
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = at / self.per_chunk();
+            let first = chunk * self.per_chunk();
+            if self.chunk(chunk)?.1 == 0 {
+                at = first + self.per_chunk();
+                continue;
+            }
+            let bits = self.bits(chunk)?;
+            let (used, until) = run_at(&bits.used, (at - first) as usize, bits.blocks as usize);
+            let until = first + until as u64;
+            if !used {
+                return Ok(Some(at..until.min(at.saturating_add(most))));
+            }
+            at = until;
+        }
+        Ok(None)
+    }
+
+    /// Whether all of these blocks were taken since the last commit.
+    pub(super) fn is_fresh(&mut self, run: Range<u64>) -> Result<bool> {
+        let mut all = true;
+        self.each_chunk_quietly(run, |bits, range| {
+            all &= matches!(run_at(&bits.fresh, range.start, range.end), (true, end) if end == range.end);
+        })?;
+        Ok(all)
+    }
+
+    /// Gives blocks back.
+    pub(super) fn give(&mut self, run: Range<u64>) -> Result<()> {
+        let mut at = run.start;
+        while at < run.end {
+            let chunk = at / self.per_chunk();
+            let first = chunk * self.per_chunk();
+            let bits = self.bits(chunk)?;
+            let end = (run.end - first).min(bits.blocks);
+            if end <= at - first {
+                return Err(corrupt(format!("block {at} is not in the container")));
+            }
+            let (used, _) = run_at(&bits.used, (at - first) as usize, end as usize);
+            if !used {
+                return Err(corrupt(format!("block {at} is given back and was free")));
+            }
+            let (fresh, until) = run_at(&bits.fresh, (at - first) as usize, end as usize);
+            let part = at..first + until as u64;
+            at = part.end;
+            if fresh {
+                self.release(part.clone())?;
+                self.undo.push(Step::GaveFresh(part));
+            } else {
+                self.main_queue.add(self.xid, part.clone());
+                self.undo.push(Step::Queued(part));
+            }
+        }
+        Ok(())
+    }
+
+    fn occupy(&mut self, run: Range<u64>) -> Result<()> {
+        self.each_chunk(run, |bits, range| {
+            bits.free -= range.len() as u64;
+            set_bits(&mut bits.used, range.clone());
+            set_bits(&mut bits.fresh, range);
+        })
+    }
+
+    fn release(&mut self, run: Range<u64>) -> Result<()> {
+        self.each_chunk(run, |bits, range| {
+            bits.free += range.len() as u64;
+            clear_bits(&mut bits.used, range.clone());
+            clear_bits(&mut bits.fresh, range);
+        })
+    }
+
+    /// Changes the bits of a run, chunk by chunk, and counts what that makes free.
+    fn each_chunk(&mut self, run: Range<u64>, mut change: impl FnMut(&mut Bits, Range<usize>)) -> Result<()> {
+        let mut free = self.free;
+        self.each_chunk_quietly(run, |bits, range| {
+            let before = bits.free;
+            change(bits, range);
+            bits.changed = true;
+            free = free + bits.free - before;
+        })?;
+        self.free = free;
+        Ok(())
+    }
+
+    fn each_chunk_quietly(&mut self, run: Range<u64>, mut change: impl FnMut(&mut Bits, Range<usize>)) -> Result<()> {
+        if run.end > self.store.blocks {
+            return Err(corrupt(format!("blocks up to {} are not in the container", run.end)));
+        }
+        let mut at = run.start;
+        while at < run.end {
+            let chunk = at / self.per_chunk();
+            let first = chunk * self.per_chunk();
+            let end = run.end.min(first + self.per_chunk());
+            change(self.bits(chunk)?, (at - first) as usize..(end - first) as usize);
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn info(&mut self, cib: u64) -> Result<&mut Info> {
+        if !self.infos.contains_key(&cib) {
+            let place = self.cibs.get(cib as usize).copied().ok_or_else(|| corrupt("describes too few chunks"))?;
+            let bytes = self.store.object(LAYER, Paddr(place), object_type::CHUNK_INFO)?.into_vec();
+            self.infos.insert(cib, Info { bytes, changed: false });
+        }
+        self.infos.get_mut(&cib).ok_or_else(|| corrupt("describes too few chunks"))
+    }
+
+    /// The record of a chunk, and how many of its blocks are free now.
+    fn chunk(&mut self, chunk: u64) -> Result<(ChunkRaw, u64)> {
+        let per_cib = u64::from(chunks_per_cib(self.store.block_size));
+        let info = self.info(chunk / per_cib)?;
+        let at = chunk_at(chunk % per_cib);
+        let raw = info.bytes.get(at..).and_then(|rest| ChunkRaw::read_from_prefix(rest).ok());
+        let (raw, _) = raw.ok_or_else(|| corrupt(format!("does not describe chunk {chunk}")))?;
+        let told = u64::from(raw.free.get() & CHUNK_COUNT_MASK);
+        Ok((raw, self.bits.get(&chunk).map_or(told, |bits| bits.free)))
+    }
+
+    fn bits(&mut self, chunk: u64) -> Result<&mut Bits> {
+        if !self.bits.contains_key(&chunk) {
+            let (raw, free) = self.chunk(chunk)?;
+            let blocks = u64::from(raw.blocks.get() & CHUNK_COUNT_MASK);
+            let size = self.store.block_size.bytes();
+            let used = match raw.bitmap.get() {
+                0 => vec![0; size],
+                place => self.store.read(LAYER, Paddr(place), 1)?.into_vec(),
+            };
+            if blocks > self.per_chunk() || count_clear(&used, blocks as usize) as u64 != free {
+                return Err(corrupt(format!("the bitmap of chunk {chunk} does not have {free} free blocks, as it should")));
+            }
+            self.bits.insert(chunk, Bits { used, fresh: vec![0; size], blocks, free, changed: false });
+        }
+        self.bits.get_mut(&chunk).ok_or_else(|| corrupt("describes too few chunks"))
+    }
+
+    /// The roots of its queues.
+    pub(super) fn queue_roots(&self) -> [Oid; 2] {
+        [space_device::QUEUE_POOL, space_device::QUEUE_MAIN].map(|queue| self.head.queues[queue].tree_oid.into())
+    }
+
+    /// Runs that the queue of the device can hold in the nodes that it may have.
+    pub(super) fn queue_room(&self) -> usize {
+        let nodes = usize::from(self.head.queues[space_device::QUEUE_MAIN].node_limit.get()).max(1);
+        // All but the root and the nodes above the leaves, each about two thirds full of runs with lengths.
+        (nodes.saturating_sub(nodes / 64 + 1)).max(1) * 100
+    }
+}
+
+fn chunk_at(place: u64) -> usize {
+    size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>() // at most a block's
+}
+
+fn full() -> Error {
+    Error::new(Kind::Limit, LAYER, "the container is full")
+}
+
+fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(Kind::Corrupt, "apfs space manager", message)
+}

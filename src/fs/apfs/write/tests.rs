@@ -1,0 +1,309 @@
+//! Volumes changed beside what they should hold, read back by the reader.
+
+use std::sync::Arc;
+
+use super::{ApfsMut, WriteOptions};
+use crate::device::{BlockDeviceExt, Leave, Memory};
+use crate::fs::apfs::build::{NewVolume, Options, Plan};
+use crate::fs::apfs::{Apfs, Container};
+use crate::fs::source::Tree;
+use crate::fs::{
+    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, NewKind, NewNode,
+    NodeId, Timestamp, VolumePlan,
+};
+use crate::progress::Silent;
+use crate::testing::Random;
+use crate::{Error, Kind, Result};
+
+const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
+
+/// An empty container of so many bytes.
+fn container(len: usize, case_sensitive: bool) -> Arc<Memory> {
+    let created = Timestamp::from_seconds(1_700_000_000);
+    let volume = NewVolume { name: "Test".into(), case_sensitive, uuid: uuid::Uuid::nil() };
+    let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+    let device = Memory::zeros(len);
+    Plan::new(Tree::empty(created), options).unwrap().build(&device, &Silent).unwrap();
+    Arc::new(device)
+}
+
+fn try_open(device: &Arc<Memory>) -> Result<ApfsMut> {
+    let container = Arc::new(Container::open(device.clone(), None)?);
+    ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) })
+}
+
+fn open(device: &Arc<Memory>) -> ApfsMut {
+    try_open(device).unwrap()
+}
+
+/// What is on disk, for everybody.
+fn read(device: &Arc<Memory>) -> Apfs {
+    let container = Arc::new(Container::open(device.clone(), None).unwrap());
+    assert!(container.problems().is_empty(), "{:?}", container.problems());
+    container.trusted_free_map().unwrap();
+    container.open_volume(1, None, &|_| unreachable!()).unwrap()
+}
+
+fn file(fs: &dyn FileSystemMut, dir: NodeId, name: &str, bytes: &[u8]) -> NodeId {
+    let id = fs.create(dir, name, &NewNode::new(NewKind::File)).unwrap();
+    fs.write_all(id, bytes).unwrap();
+    id
+}
+
+fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
+    let found = fs.resolve(path).unwrap();
+    let device = fs.open(found.id, Fork::Data).unwrap();
+    assert_eq!(device.info().len, found.size);
+    device.read_vec(0, found.size as usize).unwrap()
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
+    result.unwrap_err().kind()
+}
+
+#[test]
+fn files_and_folders_come_and_go() {
+    for case_sensitive in [false, true] {
+        let device = container(8 << 20, case_sensitive);
+        let free = read(&device).volume().free;
+        {
+            let fs = open(&device);
+            let dir = fs.create(fs.root(), "Folder é", &NewNode::new(NewKind::Folder)).unwrap();
+            file(&fs, dir, "file", &[7; 100_000]);
+            file(&fs, fs.root(), "empty", &[]);
+            fs.create(fs.root(), "link", &NewNode::new(NewKind::Symlink("to/there".into()))).unwrap();
+            fs.create(dir, "pipe", &NewNode::new(NewKind::Special(FileKind::Fifo, 0))).unwrap();
+            assert_eq!(kind(fs.create(dir, "file", &NewNode::new(NewKind::File))), Kind::Conflict);
+            let again = fs.create(dir, "FILE", &NewNode::new(NewKind::File));
+            assert_eq!(again.is_ok(), case_sensitive);
+            assert_eq!(contents(&fs, "/Folder é/file"), [7; 100_000]);
+            assert_eq!(kind(fs.remove(fs.root(), "Folder é")), Kind::Conflict);
+        }
+        let found = read(&device);
+        assert_eq!(contents(&found, "/Folder é/file"), [7; 100_000]);
+        assert_eq!(found.read_link(found.resolve("/link").unwrap().id).unwrap(), "to/there");
+        assert_eq!((found.volume().folders, found.volume().files), (1, if case_sensitive { 3 } else { 2 }));
+        assert!(found.volume().free <= free - 100_000);
+        let fs = open(&device);
+        let dir = fs.resolve("/Folder é").unwrap().id;
+        let names: Vec<_> = fs.entries(dir).unwrap().into_iter().map(|entry| entry.name).collect();
+        names.iter().for_each(|name| fs.remove(dir, name).unwrap());
+        fs.remove(fs.root(), "Folder é").unwrap();
+        fs.remove(fs.root(), "empty").unwrap();
+        fs.remove(fs.root(), "link").unwrap();
+        fs.unmount().unwrap();
+        let found = read(&device);
+        assert!(found.entries(found.root()).unwrap().is_empty());
+        assert_eq!((found.volume().folders, found.volume().files), (0, 0));
+    }
+}
+
+#[test]
+fn many_names_divide_nodes_and_leave_none() {
+    let device = container(16 << 20, false);
+    let mut random = Random::new(1);
+    let fs = open(&device);
+    let mut names: Vec<String> = (0..3000).map(|n| format!("{n} {}", "name ".repeat(n % 17))).collect();
+    for name in &names {
+        fs.create(fs.root(), name, &NewNode::new(NewKind::File)).unwrap();
+    }
+    assert_eq!(fs.entries(fs.root()).unwrap().len(), 3000);
+    fs.sync().unwrap();
+    assert_eq!(read(&device).entries(NodeId(2)).unwrap().len(), 3000);
+    while !names.is_empty() {
+        let name = names.swap_remove(random.within(0..names.len() as u64) as usize);
+        fs.remove(fs.root(), &name).unwrap();
+    }
+    fs.unmount().unwrap();
+    let found = read(&device);
+    assert!(found.entries(found.root()).unwrap().is_empty());
+    assert_eq!(found.raw.allocated_blocks.get(), 5, "blocks of an empty volume");
+    assert_eq!(found.raw.total_blocks_freed, found.raw.total_blocks_allocated);
+}
+
+#[test]
+fn contents_are_written_anywhere() {
+    let device = container(16 << 20, false);
+    let mut random = Random::new(2);
+    let mut model = Vec::new();
+    let mut fs = open(&device);
+    let id = file(&fs, fs.root(), "file", &[]);
+    for step in 0..400 {
+        let open_file = fs.open_mut(id, Fork::Data).unwrap();
+        let len = model.len() as u64;
+        match random.within(0..6) {
+            0 => {
+                let len = random.within(0..300_000);
+                open_file.set_len(len, Leave::Zeros).unwrap();
+                model.resize(len as usize, 0);
+            }
+            1 if len > 0 => {
+                let start = random.within(0..len);
+                let end = random.within(start..len + 1);
+                open_file.discard(start..end, Leave::Zeros).unwrap();
+                model[start as usize..end as usize].fill(0);
+            }
+            2 => fs.sync().unwrap(),
+            _ => {
+                let at = random.within(0..len + 1);
+                let count = random.within(0..40_000) as usize;
+                let bytes = random.bytes(count);
+                if at + bytes.len() as u64 > len {
+                    open_file.set_len(at + bytes.len() as u64, Leave::Any).unwrap();
+                    model.resize(at as usize + bytes.len(), 0);
+                }
+                open_file.write_at(at, &bytes).unwrap();
+                model[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        assert!(open_file.read_vec(0, model.len()).unwrap() == model, "step {step}");
+        drop(open_file);
+        if step % 50 == 49 {
+            drop(fs);
+            assert!(contents(&read(&device), "/file") == model, "step {step}");
+            fs = open(&device);
+        }
+    }
+    fs.remove(fs.root(), "file").unwrap();
+    fs.unmount().unwrap();
+    assert_eq!(read(&device).raw.allocated_blocks.get(), 5);
+}
+
+#[test]
+fn names_move_and_multiply() {
+    let device = container(8 << 20, false);
+    let fs = open(&device);
+    let root = fs.root();
+    let dir = fs.create(root, "dir", &NewNode::new(NewKind::Folder)).unwrap();
+    let id = file(&fs, root, "a", b"contents");
+    fs.link(id, dir, "b").unwrap();
+    fs.link(id, root, "c").unwrap();
+    assert_eq!(fs.attributes(id).unwrap().links, 3);
+    // The first name goes: the next one is the object's own.
+    fs.remove(root, "a").unwrap();
+    fs.rename((dir, "b"), (root, "B"), Existing::Keep).unwrap();
+    fs.rename((root, "B"), (root, "b"), Existing::Keep).unwrap();
+    assert_eq!(kind(fs.rename((root, "b"), (root, "c"), Existing::Keep)), Kind::Conflict);
+    fs.rename((root, "b"), (root, "c"), Existing::Replace).unwrap();
+    assert_eq!(fs.attributes(id).unwrap().links, 2, "two names of one file stay");
+    let other = file(&fs, dir, "other", b"other");
+    fs.rename((dir, "other"), (root, "c"), Existing::Replace).unwrap();
+    assert_eq!((contents(&fs, "/c"), contents(&fs, "/b")), (b"other".to_vec(), b"contents".to_vec()));
+    assert_eq!(fs.lookup(root, "C").unwrap().unwrap().id, other);
+    assert_eq!(kind(fs.rename((root, "dir"), (dir, "x"), Existing::Keep)), Kind::Invalid);
+    assert_eq!(kind(fs.link(dir, root, "d")), Kind::Unsupported);
+    fs.unmount().unwrap();
+    let found = read(&device);
+    assert_eq!((contents(&found, "/c"), contents(&found, "/b")), (b"other".to_vec(), b"contents".to_vec()));
+    assert_eq!(found.attributes(id).unwrap().links, 1);
+}
+
+#[test]
+fn attributes_of_all_sizes() {
+    let device = container(8 << 20, false);
+    let fs = open(&device);
+    let id = file(&fs, fs.root(), "file", b"x");
+    for len in [0, 1, 3804, 3805, 100_000] {
+        let name = format!("user.{len}");
+        fs.set_xattr_bytes(id, &name, &vec![len as u8; len]).unwrap();
+        fs.set_xattr_bytes(id, &name, &vec![1; len]).unwrap();
+    }
+    fs.set_xattr_bytes(id, "com.apple.ResourceFork", &[5; 5000]).unwrap();
+    fs.open_mut(id, Fork::Resource).unwrap().set_len(6000, Leave::Zeros).unwrap();
+    fs.set_xattr_bytes(id, "com.apple.FinderInfo", &[1; 32]).unwrap();
+    let change = Change { mode: Some(0o600), uid: Some(7), modified: Some(Timestamp::from_seconds(9)), ..Change::default() };
+    fs.set_attributes(id, &change).unwrap();
+    assert_eq!(kind(fs.remove_xattr(id, "none")), Kind::NotFound);
+    fs.remove_xattr(id, "user.3805").unwrap();
+    fs.unmount().unwrap();
+    let found = read(&device);
+    let attributes = found.attributes(id).unwrap();
+    assert_eq!((attributes.mode, attributes.uid, attributes.modified), (0o600, 7, Some(Timestamp::from_seconds(9))));
+    assert_eq!(attributes.resource_size, 6000);
+    for len in [0, 1, 3804, 100_000] {
+        let value = found.xattr(id, &format!("user.{len}")).unwrap().unwrap();
+        assert!(value.info().len == len as u64 && value.read_vec(0, len).unwrap() == vec![1; len]);
+    }
+    assert!(found.xattr(id, "user.3805").unwrap().is_none());
+}
+
+/// A full volume refuses, stays as it is, and can be emptied.
+#[test]
+fn a_full_volume_stays_usable() {
+    let device = container(2 << 20, false);
+    let fs = open(&device);
+    let mut count = 0;
+    let error = loop {
+        let name = format!("file {count}");
+        let made = fs.create(fs.root(), &name, &NewNode::new(NewKind::File)).and_then(|id| fs.write_all(id, &[3; 20_000]));
+        match made {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.kind() == Kind::Limit && count > 20, "{count}: {error}");
+    fs.sync().unwrap();
+    drop(fs);
+    let fs = open(&device);
+    for entry in fs.entries(fs.root()).unwrap() {
+        fs.remove(fs.root(), &entry.name).unwrap_or_else(|error: Error| panic!("{count}: {error}"));
+    }
+    for _ in 0..2 {
+        fs.set_attributes(fs.root(), &Change { uid: Some(1), ..Change::default() }).unwrap();
+        fs.sync().unwrap();
+    }
+    for number in 0..20 {
+        file(&fs, fs.root(), &format!("again {number}"), &[4; 20_000]);
+    }
+    fs.unmount().unwrap();
+    assert_eq!(read(&device).entries(NodeId(2)).unwrap().len(), 20);
+}
+
+/// Both rings of checkpoints and that of the pool's bitmaps turn, and the free map stays the truth.
+#[test]
+fn rings_turn() {
+    let device = container(4 << 20, false);
+    let fs = open(&device);
+    for number in 0..100 {
+        let name = format!("file {}", number % 5);
+        let _ = fs.remove(fs.root(), &name);
+        file(&fs, fs.root(), &name, &vec![number; 9000 + 100 * usize::from(number)]);
+        fs.sync().unwrap();
+        let found = read(&device);
+        assert_eq!(contents(&found, &format!("/{name}")).len(), 9000 + 100 * usize::from(number));
+        let map = found.container.trusted_free_map().unwrap();
+        let free: u64 = map.free_runs(0..u64::MAX).map(|run| run.unwrap()).map(|run| run.end - run.start).sum();
+        assert_eq!(free, found.container.free());
+    }
+}
+
+/// A file that is open stays when its name goes, also over a crash, and leaves nothing behind.
+#[test]
+fn open_files_outlive_their_names() {
+    let device = container(4 << 20, false);
+    let fs = open(&device);
+    let root = fs.root();
+    let id = file(&fs, root, "file", &[1; 9000]);
+    let other = file(&fs, root, "other", &[2; 9000]);
+    let (kept, also) = (fs.open_mut(id, Fork::Data).unwrap(), fs.open(other, Fork::Data).unwrap());
+    fs.remove(root, "file").unwrap();
+    file(&fs, root, "new", &[3; 9000]);
+    fs.rename((root, "new"), (root, "other"), Existing::Replace).unwrap();
+    kept.write_at(100, &[9; 10]).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(kept.read_vec(95, 20).unwrap(), [&[1; 5][..], &[9; 10], &[1; 5]].concat());
+    assert_eq!(also.read_vec(0, 9000).unwrap(), [2; 9000]);
+    assert_eq!((fs.volume().files, kind(fs.link(id, root, "again"))), (1, Kind::NotFound));
+    let crashed = Arc::new(Memory::from(device.to_vec()));
+    drop((kept, also));
+    fs.unmount().unwrap();
+    drop(fs);
+    assert_eq!(read(&crashed).entries(NodeId(3)).unwrap().len(), 2);
+    open(&crashed).unmount().unwrap();
+    for device in [device, crashed] {
+        let found = read(&device);
+        assert!(found.entries(NodeId(3)).unwrap().is_empty());
+        // Beside the volume's own, the blocks of one file.
+        assert_eq!((found.raw.allocated_blocks.get(), found.volume().files), (5 + 3, 1));
+    }
+}

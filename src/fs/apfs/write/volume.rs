@@ -1,0 +1,308 @@
+//! The volume as one thread at a time changes it: operations that are done whole or not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use zerocopy::IntoBytes;
+
+use super::carried::Carried;
+use super::inode::Inode;
+use super::space::Space;
+use super::tree::{ChangingTree, FIRST_NEW};
+use super::{LAYER, WriteOptions, allowed};
+use crate::device::failed::Failed;
+use crate::fs::apfs::btree::{Addressing, Key, Tree, TreeKind};
+use crate::fs::apfs::build::tree::TreeKind as Shape;
+use crate::fs::apfs::container::Container;
+use crate::fs::apfs::layout::{
+    ContainerRaw, FileId, Oid, OmapRaw, Paddr, RecordKey, VolumeRaw, Xid, nanoseconds, object_type, record_type,
+};
+use crate::fs::apfs::omap::{Omap, View};
+use crate::fs::apfs::store::Store;
+use crate::fs::apfs::volume::Apfs;
+use crate::fs::{FileSystem, Timestamp, VolumeInfo};
+use crate::{Error, Kind, Result};
+
+/// Changed nodes that are committed without being asked.
+const MOST_CHANGED: u64 = 2048;
+/// Checkpoints before the last one whose blocks are kept while there is room.
+const KEPT_CHECKPOINTS: u64 = 4;
+
+/// A volume, and what it takes to change it.
+#[derive(Debug)]
+pub(super) struct Volume {
+    /// The volume as it is with all changes.
+    pub(super) read: Apfs,
+    pub(super) store: Store,
+    /// The container's superblock, as of the last commit.
+    pub(super) container: ContainerRaw,
+    pub(super) carried: Carried,
+    pub(super) space: Space,
+    pub(super) files: ChangingTree,
+    /// Which blocks hold contents.
+    pub(super) references: ChangingTree,
+    pub(super) omap: (OmapRaw, ChangingTree),
+    pub(super) container_omap: (OmapRaw, ChangingTree),
+    /// The volume's own number.
+    pub(super) oid: Oid,
+    /// The next number of a virtual object.
+    pub(super) next_oid: Arc<AtomicU64>,
+    pub(super) options: WriteOptions,
+    /// A transaction is under way.
+    begun: bool,
+    /// What the volume's superblock had at the last commit.
+    committed: VolumeRaw,
+    pub(super) failed: Failed,
+    /// Files without a name.
+    pub(super) orphans: Vec<FileId>,
+    /// The volume's superblock tells of the changes of this run.
+    pub(super) signed: bool,
+    /// The superblock in block 0 is older than the last commit.
+    pub(super) anchor_is_old: bool,
+}
+
+impl Volume {
+    /// Opens volume `number`, from 1, of a container for changes.
+    pub(super) fn open(container: &Arc<Container>, number: u32, options: WriteOptions) -> Result<Self> {
+        container.store.device.info().check_writable(LAYER)?;
+        // What of the space is free must be beyond doubt.
+        container.trusted_free_map()?;
+        let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let oid = index.and_then(|index| container.volume_oids().nth(index));
+        let Some(oid) = oid else { return Err(Error::not_found(LAYER, format!("volume {number}"))) };
+        let (raw, _) = container.volume_superblock(oid)?;
+        let carried = Carried::read(container)?;
+        allowed::check(container, &raw, &carried).map_err(|error| error.named(raw.label()))?;
+        let read = container.open_volume(number, None, &|_| Err(Error::unsupported(LAYER, "encrypted volumes are only read")))?;
+        let store = container.store.clone();
+        let next_oid = Arc::new(AtomicU64::new(container.superblock.next_oid.get()));
+        let physical = || Arc::new(AtomicU64::new(FIRST_NEW));
+        let size = store.block_size;
+        let omap_tree = |raw: &OmapRaw| {
+            let kind = (TreeKind::Omap, Shape::omap(size));
+            ChangingTree::open(&store, kind, Addressing::Physical, raw.tree_oid.into(), physical())
+        };
+        let omap = Omap::open(&store, Paddr(raw.omap_oid.get()))?.raw;
+        let omap = (omap, omap_tree(&omap)?);
+        let container_omap = container.view.omap.raw;
+        let container_omap = (container_omap, omap_tree(&container_omap)?);
+        let references = (TreeKind::ExtentReferences, Shape::physical(size, object_type::EXTENT_REF_TREE));
+        let references =
+            ChangingTree::open(&store, references, Addressing::Physical, raw.extent_ref_tree_oid.into(), physical())?;
+        let xid = Xid(container.checkpoint());
+        let view = View { omap: Arc::new(Omap { raw: omap.0, tree: omap.1.reader()? }), xid };
+        let kind = (TreeKind::Files { hashed: read.names.hashed() }, Shape::files(size, false));
+        let files =
+            ChangingTree::open(&store, kind, Addressing::Virtual(view, None), raw.root_tree_oid.into(), next_oid.clone())?;
+        let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
+        let read = read.with(raw, files.reader()?);
+        let mut volume = Self {
+            read,
+            store,
+            container: container.superblock,
+            carried,
+            space,
+            files,
+            references,
+            omap,
+            container_omap,
+            oid,
+            next_oid,
+            options,
+            begun: false,
+            committed: raw,
+            failed: Failed::default(),
+            orphans: Vec::new(),
+            signed: false,
+            anchor_is_old: false,
+        };
+        volume.find_orphans()?;
+        Ok(volume)
+    }
+
+    /// What the volume is, as its users see it.
+    pub(super) fn info(&self) -> VolumeInfo {
+        let bytes = |blocks: u64| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
+        let free = bytes(self.space.free().saturating_sub(self.needed()));
+        let info = self.read.volume();
+        VolumeInfo { free: if self.read.raw.quota_blocks.get() == 0 { free } else { info.free.min(free) }, ..info }
+    }
+
+    /// The moment that changes bear.
+    pub(super) fn now(&self) -> Timestamp {
+        self.options.now.unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            Timestamp { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+        })
+    }
+
+    /// The same as the volume writes it.
+    pub(super) fn date(&self) -> zerocopy::little_endian::U64 {
+        nanoseconds(self.now())
+    }
+
+    /// The tree of files as it is now.
+    pub(super) fn files_now(&self) -> Result<Tree> {
+        self.files.reader()
+    }
+
+    /// A new number for an inode, a stream or a name.
+    pub(super) fn next_id(&mut self) -> FileId {
+        let id = self.read.raw.next_file_id.get();
+        self.read.raw.next_file_id = (id + 1).into(); // counted in 60 bits, one by one
+        FileId(id)
+    }
+
+    /// The number of the transaction under way, or the next.
+    pub(super) fn xid(&self) -> Xid {
+        Xid(self.container.next_xid.get())
+    }
+
+    /// Blocks that a commit takes at most.
+    fn needed(&self) -> u64 {
+        // A changed node may change a node of the object map, or two, and have that divided.
+        3 * self.files.changed() + 2 * self.references.changed() + 24
+    }
+
+    /// Does an operation whole or not at all. It may be begun again: where blocks are lacking that a commit gives back, that is
+    /// done in between. `grows`: it may take more than it gives, and leaves room for those that do not.
+    pub(super) fn change<T>(&mut self, grows: bool, mut change: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        self.failed.check(LAYER)?;
+        self.begin(KEPT_CHECKPOINTS)?;
+        match self.step(grows, &mut change) {
+            Err(error) if error.kind() == Kind::Limit && (self.is_changed() || self.space.main_queue.blocks() > 0) => {
+                // What older checkpoints have is needed more.
+                self.commit()?;
+                self.begun = false;
+                self.begin(0)?;
+                self.step(grows, &mut change)
+            }
+            done => done,
+        }
+    }
+
+    fn step<T>(&mut self, grows: bool, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
+        let raw = self.read.raw;
+        self.files.mark();
+        self.references.mark();
+        self.space.mark();
+        let done = change(self).and_then(|done| {
+            self.read.files = self.files.reader()?;
+            let kept = if grows { (self.store.blocks / 64).clamp(16, 128) } else { 0 };
+            if self.space.free() < self.needed() + kept {
+                return Err(Error::new(Kind::Limit, LAYER, "the volume is full"));
+            }
+            Ok(done)
+        });
+        if done.is_err() {
+            self.files.undo();
+            self.references.undo();
+            self.read.raw = raw;
+            let undone = self.space.undo().and_then(|()| {
+                self.read.files = self.files.reader()?;
+                Ok(())
+            });
+            self.failed.note(undone)?;
+            return done;
+        }
+        let queued = self.space.main_queue.runs() + self.files.changed() as usize;
+        if self.files.changed() + self.references.changed() > MOST_CHANGED || queued > self.space.queue_room() {
+            self.commit()?;
+        }
+        done
+    }
+
+    /// Begins a transaction if none is under way. Blocks that only the checkpoints before the last `kept` use become free.
+    fn begin(&mut self, kept: u64) -> Result<()> {
+        if self.begun {
+            return Ok(());
+        }
+        let xid = self.xid();
+        let room = self.space.queue_room();
+        let short = self.space.main_queue.runs() * 2 > room || self.space.free() < self.store.blocks / 16;
+        let kept = if short { 0 } else { kept };
+        let begun = self.space.begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept));
+        self.failed.note(begun)?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Whether there is anything to commit.
+    pub(super) fn is_changed(&self) -> bool {
+        self.files.is_changed() || self.references.is_changed() || self.read.raw != self.committed
+    }
+
+    /// The transaction has become a checkpoint.
+    pub(super) fn committed(&mut self) {
+        self.begun = false;
+        self.committed = self.read.raw;
+        self.anchor_is_old = true;
+    }
+
+    /// Takes a number for a virtual object.
+    pub(super) fn new_oid(&self, count: u64) -> Oid {
+        Oid(self.next_oid.fetch_add(count, Ordering::Relaxed))
+    }
+
+    // Records of the tree of files.
+
+    /// The inode of a number.
+    pub(super) fn inode(&self, id: FileId) -> Result<Inode> {
+        let key = Key::Record(RecordKey::single(id, record_type::INODE));
+        let found = self.files.reader()?.get(&key, |record| Inode::parse(id, record))?;
+        let none = || Error::not_found(LAYER, format!("object {id:#x}"));
+        found.ok_or_else(none)?.ok_or_else(|| corrupt(id, "its inode makes no sense"))
+    }
+
+    pub(super) fn put_inode(&mut self, inode: &Inode) -> Result<()> {
+        self.put(RecordKey::single(inode.id, record_type::INODE), &inode.record())
+    }
+
+    pub(super) fn put(&mut self, key: RecordKey<'_>, value: &[u8]) -> Result<()> {
+        let mut bytes = Vec::new();
+        key.put(&mut bytes);
+        self.files.put(&bytes, value)
+    }
+
+    pub(super) fn put_raw(&mut self, key: RecordKey<'_>, value: &(impl IntoBytes + zerocopy::Immutable)) -> Result<()> {
+        self.put(key, value.as_bytes())
+    }
+
+    /// Removes a record that must be there.
+    pub(super) fn remove_record(&mut self, key: RecordKey<'_>) -> Result<()> {
+        let mut bytes = Vec::new();
+        key.put(&mut bytes);
+        match self.files.remove(&bytes)? {
+            true => Ok(()),
+            false => Err(corrupt(key.id, "a record of it is missing")),
+        }
+    }
+
+    /// The value of a record.
+    pub(super) fn record(&self, key: RecordKey<'_>) -> Result<Option<Vec<u8>>> {
+        self.files.reader()?.get(&Key::Record(key), <[u8]>::to_vec)
+    }
+
+    /// Key and value of all records of an object that are of one type.
+    pub(super) fn records(&self, id: FileId, kind: u8) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let tree = self.files.reader()?;
+        let mut cursor = tree.seek(&Key::Record(RecordKey::single(id, kind)))?;
+        let mut found = Vec::new();
+        while let Some(record) = cursor.next()? {
+            let Key::Record(key) = record.key else { break };
+            if (key.id, key.kind) != (id, kind) {
+                break;
+            }
+            let mut bytes = Vec::new();
+            key.put(&mut bytes);
+            found.push((bytes, record.value.to_vec()));
+        }
+        Ok(found)
+    }
+}
+
+/// An error about an object.
+pub(super) fn corrupt(id: FileId, message: &'static str) -> Error {
+    Error::new(Kind::Corrupt, LAYER, message).named(format!("object {id:#x}"))
+}

@@ -1,0 +1,86 @@
+//! Power cuts while an APFS volume is changed: every write of a recorded run leaves the checkpoint before or the one after, and
+//! what is found can be changed further.
+
+mod common;
+
+use std::sync::Arc;
+
+use bandsaw::device::{BlockDevice, Leave, Memory};
+use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
+use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
+use bandsaw::fs::source::Tree;
+use bandsaw::fs::{FileSystem, FileSystemMut, Timestamp, VolumePlan};
+use bandsaw::progress::Silent;
+use bandsaw::store::{Open, Store};
+use bandsaw::testing::{PowerCut, Random};
+use common::changing::{World, bytes, operate, read_into};
+
+const LEN: u64 = 2 << 20;
+
+fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
+    store.open("disk", Open::Create).unwrap().unwrap()
+}
+
+fn change(device: Arc<dyn BlockDevice>) -> ApfsMut {
+    let container = Arc::new(Container::open(device, None).unwrap());
+    ApfsMut::open(&container, 1, WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) }).unwrap()
+}
+
+/// What a container holds, which must be in order.
+fn read(device: Arc<dyn BlockDevice>) -> World {
+    let container = Arc::new(Container::open(device, None).unwrap());
+    assert!(container.problems().is_empty(), "{:?}", container.problems());
+    container.trusted_free_map().unwrap();
+    let fs = container.open_volume(1, None, &|_| unreachable!("it is not encrypted")).unwrap();
+    let mut world = World::new();
+    read_into(&fs, fs.root(), "", &mut world);
+    world
+}
+
+#[test]
+fn a_cut_leaves_the_checkpoint_before_or_after() {
+    for seed in 0..3 {
+        let mut random = Random::new(seed);
+        let store = PowerCut::default();
+        disk(&store).set_len(LEN, Leave::Zeros).unwrap();
+        let created = Timestamp::from_seconds(1_700_000_000);
+        let volume = NewVolume { name: "Cut".into(), case_sensitive: seed == 1, uuid: uuid::Uuid::nil() };
+        let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
+        Plan::new(Tree::empty(created), options).unwrap().build(&*disk(&store), &Silent).unwrap();
+        store.sync().unwrap();
+        let first = store.position();
+        let mut states = vec![(first, World::new())];
+        let fs = change(disk(&store));
+        for _ in 0..12 {
+            for _ in 0..random.within(1..8) {
+                operate(&fs, &mut random);
+            }
+            fs.sync().unwrap();
+            let mut world = World::new();
+            read_into(&fs, fs.root(), "", &mut world);
+            states.push((store.position(), world));
+        }
+        drop(fs);
+        let mut seen = 0;
+        for crash in store.crashes_from(first, seed, 1) {
+            let device = Arc::new(Memory::from(bytes(&*disk(&crash.store))));
+            let found = read(device.clone());
+            let last = states.iter().rposition(|(position, _)| *position <= crash.position).unwrap();
+            let next = (last + 1).min(states.len() - 1);
+            let which = (last..=next).find(|state| states[*state].1 == found);
+            assert!(which.is_some(), "seed {seed}, a crash at {}: neither state {last} nor {next}", crash.position);
+            seen += 1;
+            if seen % 29 == 0 {
+                let fs = change(device.clone());
+                for _ in 0..5 {
+                    operate(&fs, &mut random);
+                }
+                let mut world = World::new();
+                read_into(&fs, fs.root(), "", &mut world);
+                fs.unmount().unwrap();
+                assert_eq!(read(device), world);
+            }
+        }
+        assert!(seen > 500, "{seen}");
+    }
+}
