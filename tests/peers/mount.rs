@@ -97,7 +97,8 @@ fn there_and_back() {
         for (from, to) in [(&source, &volume.path("copy")), (&volume.path("copy"), &back)] {
             run(RSYNC.command().args(["-aHX", "--no-o", "--no-g"]).arg(slashed(from)).arg(to));
         }
-        let listed = |folder: &Path| volume::as_stored(tree::list(folder));
+        let decomposed = |(name, item): (String, tree::Item)| (tree::decomposed(&name), item);
+        let listed = |folder: &Path| volume::as_stored(tree::list(folder)).into_iter().map(decomposed).collect::<tree::Listing>();
         assert_eq!(listed(&source), listed(&back));
         let differs =
             run_text(RSYNC.command().args(["-aHXnic", "--no-o", "--no-g"]).arg(slashed(&volume.path("copy"))).arg(&back));

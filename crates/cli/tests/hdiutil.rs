@@ -216,3 +216,37 @@ fn diskutil_image_likewise() {
     assert!(scratch.fails(1, &["diskutil", "list"]).contains("diskutil image"));
     assert!(scratch.fails(1, &["diskutil", "image", "info", "missing"]).contains("No such file"));
 }
+
+#[test]
+fn attached_until_it_is_detached() {
+    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        eprintln!("SKIPPED attached_until_it_is_detached: /dev/fuse cannot be opened here");
+        return;
+    }
+    let scratch = sample();
+    ok(&scratch, "create -size 10m -fs HFS+ -volname Disk a");
+    let home = scratch.path("");
+    let call = |line: &str| {
+        let mut command = assert_cmd::Command::new(scratch.path("bin/hdiutil"));
+        command.args(line.split(' ')).current_dir(&home).env("XDG_RUNTIME_DIR", &home).env("HOME", &home);
+        command.output().unwrap()
+    };
+    let output = call("attach a.dmg -nobrowse -noautoopen -readwrite -mountpoint at -plist");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told = plist::Value::from_reader_xml(output.stdout.as_slice()).unwrap();
+    let entities = at(&told, &["system-entities"]).as_array().unwrap();
+    let volume = entities.iter().find(|entity| entity.as_dictionary().unwrap().contains_key("mount-point")).unwrap();
+    let folder = fs::canonicalize(scratch.path("at")).unwrap();
+    assert_eq!(at(volume, &["mount-point"]).as_string(), folder.to_str());
+    fs::write(scratch.path("at/letter"), "dear diary").unwrap();
+
+    let open = fs::File::open(scratch.path("at/letter")).unwrap();
+    let device = at(volume, &["dev-entry"]).as_string().unwrap();
+    assert!(String::from_utf8(call(&format!("mountvol {device}")).stdout).unwrap().contains(folder.to_str().unwrap()));
+    let busy = call(&format!("detach {device}"));
+    assert_eq!(busy.status.code(), Some(16), "{}", stderr(&busy));
+    drop(open);
+    let output = call(&format!("detach {device}"));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
+}

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bandsaw::{Error, Kind, Result};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::{LAYER, SUBTYPE};
@@ -81,7 +82,11 @@ fn unescape(field: &[u8]) -> OsString {
 pub(crate) fn hand_over(path: &Path) -> Result<()> {
     let failed = |source: io::Error| Error::io(LAYER, "sync", source).in_file(path);
     let folder = fs::File::open(path).map_err(failed)?;
-    rustix::fs::syncfs(&folder).map_err(|error| failed(error.into()))
+    match rustix::fs::syncfs(&folder) {
+        // Of a file that was removed before the kernel had told its dates; writes that fail are the volume's to tell.
+        Err(Errno::NOENT) => Ok(()),
+        done => done.map_err(|error| failed(error.into())),
+    }
 }
 
 /// Unmounts what is at `path`; with `lazily` also if somebody uses it, who keeps it until done with it.

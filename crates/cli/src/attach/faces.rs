@@ -55,10 +55,16 @@ pub(super) fn all(image: &Image, opening: &Opening, read_only: bool, output: &Ou
     let mut faces = Vec::new();
     let mut failed = None;
     for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
-        for selector in selectors(volume) {
+        let selectors = selectors(volume);
+        // The volumes of one container share its free space: only one of them may be changed at a time.
+        let together = selectors.len() > 1;
+        if together && !read_only && image.disk().info().access == Access::ReadWrite {
+            output.warn("volumes of one container are mounted read-only together; `bandsaw mount IMAGE:VOLUME` changes one");
+        }
+        for selector in selectors {
             let path = image.path().to_string_lossy().into_owned();
             let address = Address { volume: Some(selector), ..Address::image(path) };
-            match face(image, volume, &address, opening, read_only, output) {
+            match face(image, volume, &address, opening, read_only || together, output) {
                 Ok(face) => faces.push(face),
                 Err(failure) => {
                     output.warn(&format!("{address} is not mounted: {}", failure.message()));

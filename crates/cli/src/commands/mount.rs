@@ -17,7 +17,8 @@ use crate::source::{self, Opening};
 ///
 /// A server in the background answers for the folder, through FUSE, until it is unmounted (`bandsaw detach`, `umount`,
 /// `fusermount3 -u`) or gets a signal; both leave the volume clean. What a program has synced, or what is a few seconds old,
-/// survives whatever ends the server. HFS+ and HFSX volumes can be changed, APFS volumes be read.
+/// survives whatever ends the server. HFS+, HFSX and APFS volumes can be changed, but for
+/// APFS volumes that are encrypted or have snapshots: these are read.
 ///
 /// First the space is given back that the volumes do not use. Files that macOS stored compressed are stored plain when they
 /// are opened for writing. Everything belongs to a user who mounts it; recorded owners count if root does, or with -o owners.
@@ -25,14 +26,15 @@ use crate::source::{self, Opening};
 /// then renames nothing from one to the other.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
+  /srv/Docs.sparsebundle  /mnt/docs  bandsaw  noauto,allow_other,passfile=/etc/docs.key  0 0
+
 Examples:
   bandsaw mount Docs.sparsebundle /mnt/docs
   bandsaw mount disk.dmg:Data /mnt/data -o ro,uid=1000
   bandsaw mount --as-disk Backup.asif /mnt/disk       one file, Backup.img, for programs that know disks
   bandsaw mount base.img --shadow changes.asif /mnt   base.img stays as it is
-  bandsaw detach /mnt/docs
-In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
-  /srv/Docs.sparsebundle  /mnt/docs  bandsaw  noauto,allow_other,passfile=/etc/docs.key  0 0")]
+  bandsaw detach /mnt/docs")]
 pub(crate) struct Mount {
     /// The image, or a volume in it; without a volume, the first
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]

@@ -38,7 +38,7 @@ const OPTIONS: &[Opt] = &[
     opt(&["no-emul-boot"], Nothing, Done("it is no picture of a disk")),
     opt(&["hard-disk-boot"], Nothing, Done("it is one of a hard disk")),
     opt(&["boot-load-size"], Value("sectors"), Done("how much of it is loaded")),
-    opt(&["boot-load-seg"], Value("segment"), Done("where to")),
+    opt(&["boot-load-seg"], Value("segment"), Ignored("it is loaded to where programs expect it")),
     opt(&["hide-all"], Value("glob"), Done("left out of the ISO volume")),
     opt(&["hide-iso"], Value("glob"), Done("hidden in the ISO volume")),
     opt(&["hide-joliet"], Value("glob"), Done("hidden among the Joliet names")),

@@ -3,12 +3,14 @@
 //! A verb is a file: the table of its options, and how it is said in operations of our own. [`table`] is what a table is made
 //! of, [`call`] reads words by it, [`doc`] prints it. Nothing here knows a format.
 
+mod attach;
 mod call;
 mod checksum;
 mod chpass;
 mod compact;
 mod convert;
 mod create;
+mod detach;
 mod diskutil;
 mod doc;
 mod erasekeys;
@@ -19,6 +21,7 @@ mod imageinfo;
 mod info;
 mod isencrypted;
 mod makehybrid;
+mod mountvol;
 mod pmap;
 mod refused;
 mod resize;
@@ -42,6 +45,10 @@ use crate::failure::{Failure, Outcome};
 const VERBS: &[&Verb] = &[
     &help::VERB,
     &create::VERB,
+    &attach::VERB,
+    &detach::VERB,
+    &detach::UNMOUNT,
+    &mountvol::VERB,
     &convert::VERB,
     &compact::VERB,
     &resize::VERB,
@@ -112,13 +119,16 @@ pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
             if !is_quiet {
                 tell(face, &name, &failure);
             }
-            FAILED
+            let ends_use = ["detach", "eject", "unmount"].contains(&name.trim_start_matches('-'));
+            if ends_use && failure.kind() == Kind::Conflict { BUSY } else { FAILED }
         }
     }
 }
 
 /// hdiutil's exit code for all that fails.
 const FAILED: u8 = 1;
+/// The one of `detach` while a program uses a volume.
+const BUSY: u8 = 16;
 
 fn verb(face: Face, name: &str) -> Outcome<&'static Verb> {
     let verbs = if face == Face::Hdiutil { VERBS } else { diskutil::VERBS };
@@ -136,6 +146,7 @@ fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
 /// hdiutil's words for what went wrong, which programs look for, and then ours, which say more.
 fn tell(face: Face, verb: &str, failure: &Failure) {
     let words = match failure.kind() {
+        Kind::Conflict if verb.trim_start_matches('-') == "detach" => "Resource busy",
         Kind::Conflict => "File exists",
         Kind::NotFound => "No such file or directory",
         Kind::WrongKey => "Authentication error",

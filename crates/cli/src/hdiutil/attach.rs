@@ -1,0 +1,116 @@
+//! `hdiutil attach`.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use plist::Value as Plist;
+
+use super::call::{Call, usage};
+use super::facts::{dictionary, text};
+use super::table::Effect::{Done, Ignored, Refused};
+use super::table::Takes::{Nothing, Value};
+use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use crate::attach::{Attached, AttachedVolume, launch};
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[
+    opt(&["readonly"], Nothing, Done("nothing can be changed")),
+    opt(&["readwrite"], Nothing, Ignored("what can be changed is, without it too")),
+    opt(&["mountpoint"], Value("folder"), Done("the first volume is mounted here")),
+    opt(&["mountroot"], Value("folder"), Done("volumes are mounted on folders in this one instead of /Volumes")),
+    opt(&["mountrandom"], Value("folder"), Done("the first volume is mounted on a folder in this one with a name of chance")),
+    opt(&["nomount"], Nothing, Done("no volume is mounted; the disk is shown as one file")),
+    opt(&["mount"], Value("required, optional or suppressed"), Done("suppressed is -nomount; the others mount every volume")),
+    opt(&["nobrowse"], Nothing, Ignored("no desktop is told of volumes")),
+    opt(&["owners"], Value("on or off"), Ignored("whoever attaches an image owns what is shown, unless that is root")),
+    opt(&["kernel", "nokernel"], Nothing, Ignored("a process of its own serves each image")),
+    opt(&["notremovable"], Nothing, Ignored("there is no eject button")),
+    opt(&["drivekey"], Value("key=value"), Ignored("there is no registry of devices")),
+    opt(&["section"], Value("range"), Refused("an image is attached whole")),
+    opt(
+        &["verify", "noverify"],
+        Nothing,
+        Ignored("what is read of a compressed image is checked when it is read; `verify` checks all"),
+    ),
+    opt(&["ignorebadchecksums", "noignorebadchecksums"], Nothing, Ignored("`verify` compares checksums, attaching does not")),
+    opt(
+        &["autofsck", "noautofsck"],
+        Nothing,
+        Ignored("a journal is replayed, and a volume that is damaged is mounted read-only"),
+    ),
+    opt(
+        &["autoopen", "noautoopen", "autoopenro", "noautoopenro", "autoopenrw", "noautoopenrw", "noidme", "idme"],
+        Nothing,
+        Ignored("no window is opened"),
+    ),
+];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["attach", "mount"],
+    operands: "*image*",
+    count: (1, 1),
+    says: "Mounts the volumes of an image, served by a process of its own, and gives it the name of a device",
+    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", call.image()].map(Into::into).into();
+    words.extend(call.opening_for(call.is_encrypted()?));
+    if call.has("readonly") {
+        words.push("--read-only".into());
+    }
+    let mounts = match call.value("mount") {
+        None | Some("required" | "optional") => !call.has("nomount"),
+        Some("suppressed") => false,
+        Some(other) => return Err(usage(format!("-mount {other} is none of required, optional, suppressed"))),
+    };
+    if !mounts {
+        words.push("--nomount".into());
+    } else if let Some(folder) = call.value("mountpoint") {
+        words.extend(["--mountpoint".into(), folder.into()]);
+    } else if let Some(folder) = call.value("mountrandom") {
+        let name = format!("dmg.{:06x}", std::process::id());
+        words.extend(["--mountpoint".into(), Path::new(folder).join(name).into()]);
+    } else if let Some(folder) = call.value("mountroot") {
+        words.extend(["--mountroot".into(), folder.into()]);
+    }
+    tell(call, &launch(&words)?)
+}
+
+/// The device and what is mounted, in the three columns that are promised to programs, or as a property list.
+fn tell(call: &Call, attached: &Attached) -> Outcome {
+    if call.has("plist") {
+        let disk = dictionary([
+            ("dev-entry", text(format!("/dev/{}", attached.device))),
+            ("content-hint", text("")),
+            ("unmapped-content-hint", text("")),
+            ("potentially-mountable", Plist::Boolean(false)),
+        ]);
+        let volumes = attached.volumes.iter().filter(|volume| volume.device != attached.device).map(entity);
+        let entities = std::iter::once(disk).chain(volumes).collect();
+        return call.plist(dictionary([("system-entities", Plist::Array(entities))]));
+    }
+    let line = |device: &str, hint: &str, place: &str| format!("{:20}\t{hint:30}\t{place}\n", format!("/dev/{device}"));
+    let mut out = line(&attached.device, "", "");
+    for volume in attached.volumes.iter().filter(|volume| volume.device != attached.device) {
+        out += &line(&volume.device, hint(volume), &volume.mount_point.to_string_lossy());
+    }
+    call.tell(&out)
+}
+
+fn entity(volume: &AttachedVolume) -> Plist {
+    dictionary([
+        ("dev-entry", text(format!("/dev/{}", volume.device))),
+        ("content-hint", text(hint(volume))),
+        ("unmapped-content-hint", text(hint(volume))),
+        ("potentially-mountable", Plist::Boolean(true)),
+        ("mount-point", text(volume.mount_point.to_string_lossy())),
+        ("volume-kind", text(if volume.format.starts_with("HFS") { "hfs" } else { "apfs" })),
+    ])
+}
+
+/// What a map calls a partition that holds it.
+fn hint(volume: &AttachedVolume) -> &'static str {
+    if volume.format.starts_with("HFS") { "Apple_HFS" } else { "Apple_APFS" }
+}

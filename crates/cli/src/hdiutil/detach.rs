@@ -1,0 +1,33 @@
+//! `hdiutil detach` and `unmount`.
+
+use super::call::Call;
+use super::table::Effect::Done;
+use super::table::Takes::Nothing;
+use super::table::{COMMON, Opt, Verb, opt};
+use crate::attach;
+use crate::failure::Outcome;
+
+const OPTIONS: &[Opt] = &[opt(&["force"], Nothing, Done("also if programs use it, which then get errors"))];
+
+pub(super) const VERB: Verb = Verb {
+    names: &["detach", "eject"],
+    operands: "*device or mount point*",
+    count: (1, 1),
+    says: "Unmounts the volumes of an image and ends its server; the exit code is 16 where a program uses it",
+    options: &[COMMON, OPTIONS],
+    run: Some(run),
+};
+
+pub(super) const UNMOUNT: Verb = Verb {
+    names: &["unmount"],
+    operands: "*device or mount point*",
+    count: (1, 1),
+    says: "The same: an image without a mounted volume is not kept attached",
+    options: &[COMMON, OPTIONS],
+    run: Some(run),
+};
+
+fn run(call: &Call) -> Outcome {
+    let detached = attach::detach(call.image(), call.has("force"))?;
+    call.tell(&format!("\"{}\" ejected.\n", detached.device))
+}
