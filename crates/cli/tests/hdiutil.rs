@@ -141,6 +141,7 @@ fn a_life_of_an_image() {
 
     scratch.write("noise", (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<_>>());
     ok(&scratch, "convert life.dmg -format UDSB -imagekey sparse-band-size=2048 -o life");
+    ok(&scratch, "resize -size 64m life.sparsebundle");
     scratch.ok(&["put", "--from", "noise", "life.sparsebundle:/noise"]);
     scratch.ok(&["rm", "life.sparsebundle:/noise"]);
     ok(&scratch, "compact -batteryallowed life.sparsebundle");

@@ -76,7 +76,7 @@ pub(super) const VERBS: &[&Verb] = &[
 fn bytes(text: &str) -> Outcome<u64> {
     let letters = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let spelled = match letters.to_ascii_lowercase().as_str() {
-        "k" | "m" | "g" | "t" | "p" => format!("{text}B"),
+        "k" | "m" | "g" | "t" | "p" | "ki" | "mi" | "gi" | "ti" | "pi" => format!("{text}B"),
         "b" => text[..text.len() - 1].to_owned(),
         _ => text.to_owned(),
     };
