@@ -179,5 +179,5 @@ fn fshfsinfo_knows() {
     );
     assert!(told.contains("background.png") && told.contains("Size"), "{told}");
     let told = run_text(FSHFSINFO.command().arg("-o").arg(volume.range.start.to_string()).arg(&image));
-    assert!(told.contains(NAME) || told.contains(&decomposed(NAME)), "{told}");
+    assert!(told.contains(NAME) || told.contains(&crate::tree::decomposed(NAME)), "{told}");
 }
