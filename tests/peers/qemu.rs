@@ -71,7 +71,7 @@ impl Guest {
             modules: DISK_MODULES.map(String::from).into(),
             files: Vec::new(),
             drives: Vec::new(),
-            timeout: Duration::from_secs(120),
+            timeout: Duration::from_secs(400),
         }
     }
 
