@@ -23,7 +23,8 @@ impl Volume {
         if self.format != super::VolumeFormat::Apfs {
             return Err(Error::new(Kind::Invalid, "volume", "is no APFS container").named(self.place()));
         }
-        Container::open(self.device().clone(), self.checkpoint).map(Arc::new)
+        let container = Container::open(self.device().clone(), self.checkpoint)?;
+        Ok(Arc::new(container.with_writer(&self.writer)))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::apfs::{self, Wanted};
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
+use crate::fs::apfs::Writer;
 use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap};
 use crate::partition::Map;
@@ -77,6 +78,8 @@ pub struct Volume {
     pub format: VolumeFormat,
     /// Of an APFS container the transaction of an older checkpoint to open. `None`: the newest that is whole.
     pub(super) checkpoint: Option<u64>,
+    /// Of an APFS container, which is opened anew each time: who changes it.
+    pub(super) writer: Writer,
     device: Arc<dyn BlockDevice>,
 }
 
@@ -243,6 +246,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 range: partition.range.clone(),
                 format,
                 checkpoint: None,
+                writer: Writer::default(),
                 device,
             });
         }
@@ -252,7 +256,14 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
         && let Some(format) = recognise(&**disk)?
     {
         let range = 0..disk.info().len;
-        volumes.push(Volume { partition: None, range, format, checkpoint: None, device: disk.clone() });
+        volumes.push(Volume {
+            partition: None,
+            range,
+            format,
+            checkpoint: None,
+            writer: Writer::default(),
+            device: disk.clone(),
+        });
     }
     Ok(volumes)
 }

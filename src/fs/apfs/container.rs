@@ -12,6 +12,7 @@ use super::layout::{
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
+use super::writer::Writer;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
@@ -35,6 +36,7 @@ pub struct Container {
     /// The transactions of all superblocks that were found, newest first.
     checkpoints: Vec<u64>,
     problems: Vec<Error>,
+    pub(super) writer: Writer,
 }
 
 impl Container {
@@ -64,7 +66,16 @@ impl Container {
                     problems.extend(cut_short(&loaded.store));
                     let Loaded { store, view, ephemeral, free } = loaded;
                     let superblock = superblock.raw;
-                    return Ok(Self { store, superblock, view, ephemeral, free, checkpoints, problems });
+                    return Ok(Self {
+                        store,
+                        superblock,
+                        view,
+                        ephemeral,
+                        free,
+                        checkpoints,
+                        problems,
+                        writer: Writer::default(),
+                    });
                 }
                 Err(error) if matches!(error.kind(), Kind::Io | Kind::Unsupported) => return Err(error),
                 Err(error) => problems.push(error.named(format!("checkpoint {}", superblock.xid()))),
@@ -72,6 +83,13 @@ impl Container {
         }
         // At least one was tried, or this would not be reached.
         Err(problems.pop().unwrap_or_else(|| none_left(checkpoint, &found)))
+    }
+
+    /// The same, for one of several openings of one container that `writer` keeps from being changed at the same time.
+    #[must_use]
+    pub fn with_writer(mut self, writer: &Writer) -> Self {
+        self.writer = writer.clone();
+        self
     }
 
     /// What is wrong with the container though it could be opened: newer checkpoints that are damaged, an image cut short.

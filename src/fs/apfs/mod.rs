@@ -32,7 +32,9 @@ mod tests;
 mod trusted;
 mod volume;
 mod write;
+mod writer;
 
+pub use self::writer::Writer;
 pub use container::Container;
 #[cfg(feature = "testing")]
 pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records};

@@ -36,6 +36,7 @@ use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::container::Container;
 use super::layout::{FileId, xattr_name};
+use super::writer::Taken;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
@@ -54,7 +55,7 @@ pub struct WriteOptions {
 
 /// A volume in an APFS container, read and changed by any number of threads.
 ///
-/// Only one volume of a container may be open for changes at a time. Dropping it unmounts it as [`FileSystemMut::unmount`]
+/// Only one volume of a container is open for changes at a time. Dropping it unmounts it as [`FileSystemMut::unmount`]
 /// does, but nobody hears of failures.
 #[derive(Debug)]
 pub struct ApfsMut {
@@ -67,6 +68,8 @@ struct Shared {
     volume: RwLock<Volume>,
     /// By file, and whether it is the data fork.
     open: Mutex<HashMap<(FileId, bool), Weak<OpenFork>>>,
+    /// Goes after the last commit.
+    _alone: Arc<Taken>,
 }
 
 impl ApfsMut {
@@ -74,10 +77,11 @@ impl ApfsMut {
     ///
     /// [`Kind::Unsupported`](crate::Kind) for a volume with anything that a change would have to keep in order and that is not
     /// known, or not kept yet, in words; [`Kind::Corrupt`](crate::Kind) or [`Kind::Conflict`](crate::Kind) for a container
-    /// that was not left in order.
+    /// that was not left in order, or of which a volume is open for changes.
     pub fn open(container: &Arc<Container>, number: u32, options: WriteOptions) -> Result<Self> {
+        let alone = container.writer.take()?;
         let volume = RwLock::new(Volume::open(container, number, options)?);
-        Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default() }) })
+        Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default(), _alone: alone }) })
     }
 }
 
