@@ -16,6 +16,7 @@ use bandsaw::testing::{PowerCut, Random};
 use common::changing::{World, bytes, operate, read_into};
 
 const LEN: u64 = 2 << 20;
+const SNAPSHOT: &str = "kept";
 
 fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
     store.open("disk", Open::Create).unwrap().unwrap()
@@ -26,15 +27,19 @@ fn change(device: Arc<dyn BlockDevice>) -> ApfsMut {
     ApfsMut::open(&container, 1, WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) }).unwrap()
 }
 
-/// What a container holds, which must be in order.
-fn read(device: Arc<dyn BlockDevice>) -> World {
+/// What a container holds, which must be in order, and what its snapshot holds, if it has one.
+fn read(device: Arc<dyn BlockDevice>) -> (World, Option<World>) {
     let container = Arc::new(Container::open(device, None).unwrap());
     assert!(container.problems().is_empty(), "{:?}", container.problems());
     container.trusted_free_map().unwrap();
-    let fs = container.open_volume(1, None, &|_| unreachable!("it is not encrypted")).unwrap();
-    let mut world = World::new();
-    read_into(&fs, fs.root(), "", &mut world);
-    world
+    let world = |snapshot| {
+        let fs = container.open_volume(1, snapshot, &|_| unreachable!("it is not encrypted")).unwrap();
+        let mut world = World::new();
+        read_into(&fs, fs.root(), "", &mut world);
+        world
+    };
+    let has_snapshot = !container.volumes()[0].as_ref().unwrap().snapshots.is_empty();
+    (world(None), has_snapshot.then(|| world(Some(SNAPSHOT))))
 }
 
 #[test]
@@ -51,24 +56,35 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
         let first = store.position();
         let mut states = vec![(first, World::new())];
         let fs = change(disk(&store));
-        for _ in 0..12 {
+        // Where it was there for sure, and what it holds from then on.
+        let mut snapshot = None;
+        for round in 0..12 {
             for _ in 0..random.within(1..8) {
                 operate(&fs, &mut random);
             }
             fs.sync().unwrap();
             let mut world = World::new();
             read_into(&fs, fs.root(), "", &mut world);
-            states.push((store.position(), world));
+            states.push((store.position(), world.clone()));
+            if seed == 2 && round == 4 {
+                fs.take_snapshot(SNAPSHOT).unwrap();
+                snapshot = Some((store.position(), world));
+            }
         }
         drop(fs);
         let mut seen = 0;
         for crash in store.crashes_from(first, seed, 1) {
             let device = Arc::new(Memory::from(bytes(&*disk(&crash.store))));
-            let found = read(device.clone());
+            let (found, kept) = read(device.clone());
             let last = states.iter().rposition(|(position, _)| *position <= crash.position).unwrap();
             let next = (last + 1).min(states.len() - 1);
             let which = (last..=next).find(|state| states[*state].1 == found);
             assert!(which.is_some(), "seed {seed}, a crash at {}: neither state {last} nor {next}", crash.position);
+            match (&snapshot, &kept) {
+                (Some((_, world)), Some(kept)) => assert!(kept == world, "a crash at {}: another snapshot", crash.position),
+                (Some((taken, _)), None) => assert!(crash.position < *taken, "a crash at {}: no snapshot", crash.position),
+                (None, kept) => assert!(kept.is_none()),
+            }
             seen += 1;
             if seen % 29 == 0 {
                 let fs = change(device.clone());
@@ -78,7 +94,7 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
                 let mut world = World::new();
                 read_into(&fs, fs.root(), "", &mut world);
                 fs.unmount().unwrap();
-                assert_eq!(read(device), world);
+                assert!(read(device) == (world, kept));
             }
         }
         assert!(seen > 500, "{seen}");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::device::Access;
 use bandsaw::fs::Timestamp;
+use bandsaw::fs::apfs::{ApfsMut, WriteOptions};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
@@ -36,7 +37,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("formatted", apfsck_formatted)
         .test("several", apfsck_several)
         .test("built", apfsck_built)
-        .test("changed", apfsck_changed);
+        .test("changed", apfsck_changed)
+        .test("snapshots", apfsck_snapshots);
     suite.peer("mkapfs", &[APFSCK, MKAPFS]).test("changed", mkapfs_changed);
     suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
     suite.peer("7zz on APFS", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
@@ -120,6 +122,25 @@ fn apfsck_changed() {
         change(&make(scratch.path(), Some(128 * MIB), format, Source::Empty), seed, 12);
         let (_source, source) = source(format);
         change(&make(scratch.path(), Some(600 * MIB), format, source), seed, 8);
+    }
+}
+
+/// Changes before and after snapshots, which code for tests takes. The `apfsck` of Debian 12 takes a snapshot of the last checkpoint
+/// for one from the future, so there is always one after it.
+fn apfsck_snapshots() {
+    for (seed, format) in (0..).zip(FORMATS) {
+        let scratch = crate::scratch();
+        let (_source, source) = source(format);
+        let image = make(scratch.path(), Some(200 * MIB), format, source);
+        for round in 0..4 {
+            let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+            let opened = open::open(&image, &options).expect("opening an image");
+            let container = opened.volumes()[0].container().expect("a container");
+            let volume = ApfsMut::open(&container, 1, WriteOptions::default()).expect("a volume that can be changed");
+            volume.take_snapshot(&format!("snapshot {round}")).expect("a snapshot");
+            drop((volume, container, opened));
+            change(&image, 4 * seed + round, 3);
+        }
     }
 }
 

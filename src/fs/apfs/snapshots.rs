@@ -2,7 +2,7 @@
 
 use super::btree::{Addressing, Key, Tree, TreeKind};
 use super::container::{Container, read_volume};
-use super::layout::{Oid, Paddr, RecordKey, SnapshotRaw, VolumeRaw, Xid, record_type, snapshot_flags, timestamp};
+use super::layout::{Oid, OmapRaw, Paddr, RecordKey, SnapshotRaw, VolumeRaw, Xid, record_type, snapshot_flags, timestamp};
 use super::summary::Snapshot;
 use super::volume::State;
 use crate::{Error, Kind, Result};
@@ -42,6 +42,25 @@ impl Container {
         let old = read_volume(&self.store, paddr, Oid(paddr.0))?;
         let kept = raw.extent_ref_tree_oid.get() != 0 && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0;
         Ok(State { raw: old, omap: Paddr(volume.omap_oid.get()), xid: Xid(snapshot.xid), dataless: !kept })
+    }
+
+    /// The roots of the trees of references of a volume's snapshots, newest first: of those that keep contents.
+    ///
+    /// [`Kind::Conflict`] while one of them is being taken apart, or if they are not as many as the volume and its object map
+    /// count.
+    pub(super) fn snapshot_references(&self, volume: &VolumeRaw, omap: &OmapRaw) -> Result<Vec<Oid>> {
+        let (mut roots, mut count, mut busy) = (Vec::new(), 0, false);
+        self.each_snapshot(volume, |Recorded { raw, .. }| {
+            count += 1;
+            busy |= raw.flags.get() & !snapshot_flags::PENDING_DATALESS != 0;
+            roots.push(Oid::from(raw.extent_ref_tree_oid));
+            true
+        })?;
+        if busy || count != volume.snapshots.get() || count != u64::from(omap.snapshot_count.get()) {
+            let message = "a snapshot of it is being made or deleted; let a Mac finish that first";
+            return Err(Error::new(Kind::Conflict, LAYER, message).named(volume.label()));
+        }
+        Ok(roots.into_iter().rev().filter(|root| root.is_some()).collect())
     }
 
     /// Calls `each` for the snapshots of a volume, oldest first, until it says no.

@@ -60,9 +60,6 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
             return refused(what.into());
         }
     }
-    if raw.snapshots.get() != 0 {
-        return refused("it has snapshots, and volumes with snapshots are not changed yet".into());
-    }
     check_rest(container, raw)?;
     let omap = Omap::open(&container.store, Oid::from(raw.omap_oid).into_paddr())?;
     check_omap(&omap.raw)?;
@@ -92,9 +89,8 @@ fn check_rest(container: &Container, raw: &VolumeRaw) -> Result<()> {
 
 fn check_omap(raw: &OmapRaw) -> Result<()> {
     let changing = raw.flags.get() & !omap_flags::MANUALLY_MANAGED;
-    let snapshots = raw.snapshot_count.get() != 0 || raw.most_recent_snapshot.get() != 0;
-    if changing != 0 || snapshots || raw.pending_revert_min.get() != 0 {
-        return Err(Error::unsupported(LAYER, "its object map serves snapshots or is being changed, so it is only read"));
+    if changing != 0 || raw.pending_revert_min.get() != 0 {
+        return Err(Error::unsupported(LAYER, "its object map is being changed, so it is only read"));
     }
     Ok(())
 }

@@ -15,7 +15,8 @@ use crate::Result;
 use crate::fs::apfs::btree::Addressing;
 use crate::fs::apfs::build::volume::MADE_BY;
 use crate::fs::apfs::layout::{
-    MODIFIED_BY_ENTRIES, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, Xid, object_type, seal, storage,
+    MODIFIED_BY_ENTRIES, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, Xid, object_type, omap_value,
+    seal, storage,
 };
 use crate::fs::apfs::omap::{Omap, View};
 
@@ -69,13 +70,13 @@ impl Volume {
     }
 
     /// A block of the size of blocks that begins with an object.
-    fn filled(&self, (place, mut bytes): Block) -> Block {
+    pub(super) fn filled(&self, (place, mut bytes): Block) -> Block {
         bytes.resize(self.store.block_size.bytes(), 0);
         seal(&mut bytes);
         (place, bytes)
     }
 
-    fn count_blocks(&mut self, change: i64) {
+    pub(super) fn count_blocks(&mut self, change: i64) {
         let counted = self.read.raw.allocated_blocks.get();
         self.read.raw.allocated_blocks = counted.saturating_add_signed(change).into();
     }
@@ -94,14 +95,25 @@ impl Volume {
             if self.forget_node(oid)? {
                 self.count_blocks(-1);
             }
+            // A snapshot still has it, so that only what is said from now on can tell that it is gone.
+            let omap = Omap { raw: self.omap.0, tree: self.omap.1.reader()? };
+            if omap.lookup(oid, Xid(u64::MAX))?.is_some() {
+                let value =
+                    OmapValueRaw { flags: omap_value::DELETED.into(), size: self.store.block_size.get().into(), paddr: 0.into() };
+                let key = OmapKeyRaw { oid: oid.into(), xid: xid.into() };
+                self.omap.1.put(key.as_bytes(), value.as_bytes())?;
+            }
         }
         Ok(())
     }
 
-    /// Takes a node out of the object map and gives its block back; whether it was there.
+    /// Takes a node as it was out of the object map and gives its block back, unless a snapshot has it; whether that was done.
     fn forget_node(&mut self, oid: Oid) -> Result<bool> {
         let omap = Omap { raw: self.omap.0, tree: self.omap.1.reader()? };
         let Some(located) = omap.lookup(oid, Xid(u64::MAX))? else { return Ok(false) };
+        if located.xid.0 <= self.omap.0.most_recent_snapshot.get() {
+            return Ok(false);
+        }
         let key = OmapKeyRaw { oid: oid.into(), xid: located.xid.into() };
         self.omap.1.remove(key.as_bytes())?;
         self.space.give(located.paddr.0..located.paddr.0 + 1)?;
@@ -189,7 +201,12 @@ fn settle(tree: &mut ChangingTree, space: &mut super::space::Space, xid: Xid) ->
 }
 
 /// Moves the changed nodes of a physical tree; returns by how many blocks it has grown.
-fn settle_physical(tree: &mut ChangingTree, space: &mut super::space::Space, xid: Xid, blocks: &mut Vec<Block>) -> Result<i64> {
+pub(super) fn settle_physical(
+    tree: &mut ChangingTree,
+    space: &mut super::space::Space,
+    xid: Xid,
+    blocks: &mut Vec<Block>,
+) -> Result<i64> {
     let mut grown = 0;
     for node in settle(tree, space, xid)? {
         if node.was.0 < FIRST_NEW {

@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::LAYER;
 use super::space::Use;
 use super::volume::{Volume, corrupt};
-use crate::fs::apfs::btree::{Key, TreeKind};
+use crate::fs::apfs::btree::{Addressing, Key, Tree, TreeKind};
 use crate::fs::apfs::layout::{
-    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, extent_flags, extent_ref_kind, record_type,
+    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags, extent_ref_kind, record_type,
 };
 use crate::{Error, Kind, Result};
 
@@ -181,13 +181,7 @@ impl Volume {
     // References.
 
     fn reference(&self, block: u64) -> Result<Option<(u64, ExtentRefRaw)>> {
-        let key = Key::Record(RecordKey::single(FileId(block), record_type::EXTENT_REF));
-        let found = self.references.reader()?.floor(&key, |record| {
-            let Key::Record(key) = record.key else { return None };
-            let (raw, _) = ExtentRefRaw::read_from_prefix(record.value).ok()?;
-            (key.kind == record_type::EXTENT_REF).then_some((key.id.0, raw))
-        })?;
-        Ok(found.flatten().filter(|(first, raw)| first.checked_add(raw.blocks()).is_some_and(|end| end > block)))
+        reference_in(&self.references.reader()?, block)
     }
 
     fn put_reference(&mut self, first: u64, raw: &ExtentRefRaw) -> Result<()> {
@@ -224,25 +218,23 @@ impl Volume {
         let mut at = blocks.start;
         while at < blocks.end {
             let Some((first, raw)) = self.reference(at)? else {
-                let message = format!("nothing tells who uses block {at}; the volume should be checked");
-                return Err(Error::new(Kind::Corrupt, LAYER, message));
+                at = self.release_from_snapshot(at..blocks.end)?;
+                continue;
             };
-            if raw.kind() != extent_ref_kind::NEW || raw.references.get() == 0 {
+            let (end, last) = (first + raw.blocks(), (first + raw.blocks()).min(blocks.end));
+            // Of a snapshot's blocks the change is told, which may be less than nothing.
+            let users = raw.references.get();
+            let is_new = raw.kind() == extent_ref_kind::NEW;
+            if !is_new && raw.kind() != extent_ref_kind::UPDATE || is_new && users == 0 {
                 return Err(Error::new(Kind::Corrupt, LAYER, format!("block {at} is used in a way that is not known")));
             }
-            let (end, last) = (first + raw.blocks(), (first + raw.blocks()).min(blocks.end));
-            let part = |blocks: Range<u64>, references: u32| {
-                (blocks.start, ExtentRefRaw::new(raw.kind(), blocks.end - blocks.start, raw.owner.get(), references))
-            };
-            let users = raw.references.get();
             self.remove_reference(first)?;
-            let rest = [(first..at, users), (at..last, users - 1), (last..end, users)];
-            for (first, raw) in
-                rest.into_iter().filter(|(run, users)| !run.is_empty() && *users > 0).map(|(run, users)| part(run, users))
-            {
-                self.put_reference(first, &raw)?;
+            let rest = [(first..at, users), (at..last, users.wrapping_sub(1)), (last..end, users)];
+            for (run, users) in rest.into_iter().filter(|(run, users)| !run.is_empty() && *users != 0) {
+                let raw = ExtentRefRaw::new(raw.kind(), run.end - run.start, raw.owner.get(), users);
+                self.put_reference(run.start, &raw)?;
             }
-            if users == 1 {
+            if is_new && users == 1 {
                 self.space.give(at..last)?;
                 let count = last - at;
                 let raw = &mut self.read.raw;
@@ -253,4 +245,42 @@ impl Volume {
         }
         Ok(())
     }
+
+    /// Notes that blocks whose reference is a snapshot's have one user less, up to where that reference ends or something is
+    /// noted already. They stay until the snapshot goes.
+    fn release_from_snapshot(&mut self, blocks: Range<u64>) -> Result<u64> {
+        let mut end = None;
+        for root in &self.kept {
+            let tree = Tree::open(&self.store, TreeKind::ExtentReferences, Addressing::Physical, *root)?;
+            let found = reference_in(&tree, blocks.start)?.filter(|(_, raw)| raw.kind() == extent_ref_kind::NEW);
+            if let Some((first, raw)) = found {
+                end = Some(first + raw.blocks());
+                break;
+            }
+        }
+        let key = Key::Record(RecordKey::single(FileId(blocks.start), record_type::EXTENT_REF));
+        let next = self.references.reader()?.seek(&key)?.next()?.and_then(|record| match record.key {
+            Key::Record(key) => Some(key.id.0),
+            Key::Pair(..) => None,
+        });
+        let end = end.map(|end| next.map_or(end, |next| next.min(end)).min(blocks.end));
+        let Some(end) = end.filter(|end| *end > blocks.start) else {
+            let message = format!("nothing tells who uses block {}; the volume is damaged", blocks.start);
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        };
+        let raw = ExtentRefRaw::new(extent_ref_kind::UPDATE, end - blocks.start, UPDATE_OWNER, 1_u32.wrapping_neg());
+        self.put_reference(blocks.start, &raw)?;
+        Ok(end)
+    }
+}
+
+/// The reference in a tree that covers `block`, and its first block.
+fn reference_in(tree: &Tree, block: u64) -> Result<Option<(u64, ExtentRefRaw)>> {
+    let key = Key::Record(RecordKey::single(FileId(block), record_type::EXTENT_REF));
+    let found = tree.floor(&key, |record| {
+        let Key::Record(key) = record.key else { return None };
+        let (raw, _) = ExtentRefRaw::read_from_prefix(record.value).ok()?;
+        (key.kind == record_type::EXTENT_REF).then_some((key.id.0, raw))
+    })?;
+    Ok(found.flatten().filter(|(first, raw)| first.checked_add(raw.blocks()).is_some_and(|end| end > block)))
 }

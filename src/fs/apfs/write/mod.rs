@@ -21,6 +21,8 @@ mod moves;
 mod nodes;
 mod orphans;
 mod queue;
+#[cfg(any(test, feature = "testing"))]
+mod snapshot;
 mod space;
 #[cfg(test)]
 mod tests;

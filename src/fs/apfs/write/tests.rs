@@ -277,6 +277,52 @@ fn rings_turn() {
     }
 }
 
+/// What a snapshot has stays as it was, whatever becomes of the volume.
+#[test]
+fn snapshots_keep_what_they_have() {
+    let device = container(8 << 20, false);
+    let fs = open(&device);
+    let root = fs.root();
+    let mut random = Random::new(7);
+    let id = file(&fs, root, "file", &[1; 50_000]);
+    file(&fs, root, "gone", &[2; 30_000]);
+    for number in 0..300 {
+        file(&fs, root, &format!("many {number}"), &[]);
+    }
+    fs.take_snapshot("first").unwrap();
+    fs.write_all(id, &[3; 40_000]).unwrap();
+    fs.open_mut(id, Fork::Data).unwrap().write_at(5000, &[4; 100]).unwrap();
+    fs.remove(root, "gone").unwrap();
+    for number in 0..290 {
+        fs.remove(root, &format!("many {number}")).unwrap();
+    }
+    fs.take_snapshot("second").unwrap();
+    file(&fs, root, "new", &[5; 10_000]);
+    fs.remove(root, "file").unwrap();
+    for _ in 0..50 {
+        let name = format!("many {}", 290 + random.within(0..10));
+        if fs.lookup(root, &name).unwrap().is_some() {
+            fs.remove(root, &name)
+        } else {
+            fs.create(root, &name, &NewNode::new(NewKind::File)).map(drop)
+        }
+        .unwrap();
+        fs.sync().unwrap();
+    }
+    fs.unmount().unwrap();
+    let container = Arc::new(Container::open(device.clone(), None).unwrap());
+    container.trusted_free_map().unwrap();
+    let at = |snapshot: Option<&str>| container.open_volume(1, snapshot, &|_| unreachable!()).unwrap();
+    let (first, second, now) = (at(Some("first")), at(Some("second")), at(None));
+    assert_eq!((contents(&first, "/file"), contents(&first, "/gone")), (vec![1; 50_000], vec![2; 30_000]));
+    assert_eq!((first.entries(root).unwrap().len(), second.entries(root).unwrap().len()), (302, 11));
+    let mut changed = vec![3; 40_000];
+    changed[5000..5100].fill(4);
+    assert!(contents(&second, "/file") == changed);
+    assert_eq!(contents(&now, "/new"), vec![5; 10_000]);
+    assert!(now.lookup(root, "file").unwrap().is_none());
+}
+
 /// A file that is open stays when its name goes, also over a crash, and leaves nothing behind.
 #[test]
 fn open_files_outlive_their_names() {

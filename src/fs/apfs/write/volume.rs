@@ -42,6 +42,8 @@ pub(super) struct Volume {
     pub(super) files: ChangingTree,
     /// Which blocks hold contents.
     pub(super) references: ChangingTree,
+    /// The roots of the same of its snapshots, newest first: these trees stay as they are.
+    pub(super) kept: Vec<Oid>,
     pub(super) omap: (OmapRaw, ChangingTree),
     pub(super) container_omap: (OmapRaw, ChangingTree),
     /// The volume's own number.
@@ -84,6 +86,7 @@ impl Volume {
             ChangingTree::open(&store, kind, Addressing::Physical, raw.tree_oid.into(), physical())
         };
         let omap = Omap::open(&store, Paddr(raw.omap_oid.get()))?.raw;
+        let kept = container.snapshot_references(&raw, &omap)?;
         let omap = (omap, omap_tree(&omap)?);
         let container_omap = container.view.omap.raw;
         let container_omap = (container_omap, omap_tree(&container_omap)?);
@@ -105,6 +108,7 @@ impl Volume {
             space,
             files,
             references,
+            kept,
             omap,
             container_omap,
             oid,
@@ -226,6 +230,12 @@ impl Volume {
         self.failed.note(begun)?;
         self.begun = true;
         Ok(())
+    }
+
+    /// Begins a transaction for something that is no operation.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn begin_empty(&mut self) -> Result<()> {
+        self.begin(KEPT_CHECKPOINTS)
     }
 
     /// Whether there is anything to commit.
