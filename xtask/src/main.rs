@@ -3,6 +3,7 @@
 
 mod bench;
 mod compression;
+mod space;
 mod tidy;
 mod torture;
 
@@ -20,6 +21,8 @@ enum Command {
     Bench(bench::Args),
     /// What compressing files saves and costs, on an article's five files; writes docs/compression.md.
     Compression(compression::Args),
+    /// What images take on disk that are filled, emptied and compacted.
+    Space(space::Args),
     /// Random operations on volumes beside a model, with power cuts and checks.
     Torture(torture::Args),
 }
@@ -29,6 +32,7 @@ fn main() -> anyhow::Result<()> {
         Command::Tidy => tidy::run(root()),
         Command::Bench(args) => bench::run(&args),
         Command::Compression(args) => compression::run(&args),
+        Command::Space(args) => space::run(&args),
         Command::Torture(args) => torture::run(&args),
     }
 }

@@ -11,6 +11,7 @@ mod mount;
 mod nbd;
 mod report;
 mod scale;
+mod space;
 mod startup;
 mod stream;
 mod trees;
@@ -73,6 +74,7 @@ const GROUPS: &[Group] = &[
     (&[2], |b| stream::against_plain_file(b, Format::Udsb, 2, 1, [0.95, 0.95, 0.95])),
     (&[3], |b| stream::against_plain_file(b, Format::Udsb, 3, 2, [1.6, 1.6, 0.95])),
     (&[4], stream::band_sizes),
+    (&[5], space::within_one_image),
     (&[6], |b| stream::against_plain_file(b, Format::Udsp, 6, 1, [0.9, 0.95, 0.95])),
     (&[6], |b| stream::against_plain_file(b, Format::Asif, 6, 1, [0.9, 0.95, 0.95])),
     (&[7], stream::first_uses),
@@ -87,6 +89,7 @@ const GROUPS: &[Group] = &[
     (&[20, 21], trees::build_and_extract),
     (&[22], formats::formats),
     (&[23], scale::million_bands),
+    (&[24], space::comes_back),
     (&[25], startup::info),
     (&[26], decmpfs::files),
     (&[30], volumes::small_files),

@@ -1,0 +1,21 @@
+//! The space protocol over a bundle and an encrypted sparse image, at a size for which nothing has to be optimised. Over every
+//! container, at a hundredth of its own size, where the bounds are held to, `scripts/test` runs it: here an index of fixed size would
+//! be a large part of them.
+
+use bandsaw::container::Format;
+use bandsaw_bench::space::{Case, run};
+
+/// Bytes that the tables of a container may take however small the disk is: an ASIF image has them in chunks of 1 MiB.
+const TABLES: u64 = 8 << 20;
+
+#[test]
+fn what_is_freed_inside_returns_outside() {
+    for (format, encrypted) in [(Format::Udsb, false), (Format::Udsp, true)] {
+        let case = Case { format, encrypted, scale: 8000, seed: 1 };
+        let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let measured = run(&scratch.path().join("image"), &case).unwrap();
+        assert!(measured.full <= measured.most_when_full() + TABLES, "{case}: {measured:?}");
+        assert!(measured.compacted <= measured.most_when_empty() + TABLES, "{case}: {measured:?}");
+        assert!(measured.compacted < measured.full / 2, "{case}: {measured:?}");
+    }
+}
