@@ -34,10 +34,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Print facts as JSON, sizes in bytes
-    #[arg(long, global = true, help_heading = "Options of every command", display_order = 900)]
+    #[arg(long, global = true, display_order = 900)]
     pub(crate) json: bool,
     /// Say nothing but what was asked for: no progress, no warnings, no summaries
-    #[arg(long, short, global = true, help_heading = "Options of every command", display_order = 901)]
+    #[arg(long, short, global = true, display_order = 901)]
     pub(crate) quiet: bool,
     /// Colour the output; auto: on terminals, unless NO_COLOR is set
     #[arg(
@@ -47,7 +47,6 @@ pub(crate) struct Global {
         value_name = "WHEN",
         default_value_t,
         hide_possible_values = true,
-        help_heading = "Options of every command",
         display_order = 902
     )]
     pub(crate) color: Color,
@@ -147,6 +146,18 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_verb_is_listed_as_its_own_help_begins() {
+        let (listed, mut built) = (Cli::command(), Cli::command());
+        built.build();
+        for verb in listed.get_subcommands() {
+            let own = built.find_subcommand(verb.get_name()).unwrap();
+            let sentence = |verb: &clap::Command| verb.get_about().map(ToString::to_string);
+            assert_eq!(sentence(verb), sentence(own), "{}", verb.get_name());
+            assert!(sentence(verb).is_some(), "{} says what it does", verb.get_name());
+        }
     }
 
     #[test]

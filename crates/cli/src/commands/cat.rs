@@ -16,6 +16,7 @@ use crate::source::{self, Opening, Place};
 /// Large enough that a read costs little beside its bytes, small enough for every machine.
 const PIECE: usize = 1 << 20;
 
+/// Print files of a volume
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

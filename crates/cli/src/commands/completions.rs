@@ -9,6 +9,7 @@ use crate::args::Cli;
 use crate::failure::Outcome;
 use crate::output::Output;
 
+/// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

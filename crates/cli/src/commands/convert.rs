@@ -24,6 +24,7 @@ use crate::sheet;
 use crate::source::{self, Opening};
 use crate::target::{self, Container};
 
+/// Make the same disk in another format, or with other bands
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -17,6 +17,7 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::{map, sheet};
 
+/// Show what an image is, layer by layer, and what is in it
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -13,6 +13,7 @@ use crate::output::Output;
 use crate::source::{self, Opening, Place};
 use crate::text::{Table, minute};
 
+/// List a folder of a volume
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

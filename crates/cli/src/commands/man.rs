@@ -13,6 +13,7 @@ use crate::args::Cli;
 use crate::failure::{EXIT_STATUS, Outcome};
 use crate::output::Output;
 
+/// Write the manual pages into a folder
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

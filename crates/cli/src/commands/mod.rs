@@ -62,10 +62,17 @@ use crate::hdiutil::Face;
 use crate::output::Output;
 
 /// A verb and its arguments.
+///
+/// The arguments of a verb are put together only when it is the one that was called: those of all verbs cost more time
+/// than most of them need. Therefore its sentence in the list of verbs stands here, once more.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
+    /// Make an image, blank or filled from a folder or a tar archive
     Create(create::Create),
+    /// Make a new, empty volume in an image
     Format(format::Format),
+    /// Make a disk image to hand out, with a window as it should look
     Dmg(Box<dmg::Dmg>),
     /// Show what an image is, layer by layer, and what is in it
     #[command(alias = "imageinfo")]
@@ -76,55 +83,95 @@ pub(crate) enum Command {
     Tree(tree::Tree),
     /// Print files of a volume
     Cat(cat::Cat),
+    /// Bring files out of a volume, into a folder or a tar archive
     Extract(extract::Extract),
+    /// Copy files and folders out of an image, into one, or between two
     Cp(cp::Cp),
+    /// Write a file of a volume, from standard input or a file
     Put(put::Put),
+    /// Remove files and folders from a volume
     Rm(rm::Rm),
+    /// Rename and move within a volume
     Mv(mv::Mv),
+    /// Make folders in a volume
     Mkdir(mkdir::Mkdir),
+    /// Give a file a second name, or make a symbolic link
     Ln(ln::Ln),
+    /// List, set and remove extended attributes
     Xattr(xattr::Xattr),
+    /// Change permissions, owner and group
     Chmod(chmod::Chmod),
+    /// Set when files were changed and read; make those that do not exist
     Touch(touch::Touch),
+    /// Compress files within their volume, as `ditto --hfsCompression` and afsctool do
     Compress(compress::Compress),
+    /// Store compressed files of a volume as they are
     Decompress(compress::Decompress),
     /// Make the same disk in another format, or with other bands
     Convert(convert::Convert),
+    /// Cut a compressed image into files of a size that media and hosts take
     Segment(segment::Segment),
+    /// Make one file of an image that was cut into parts
     Join(join::Join),
+    /// Show and change what is in a compressed image beside its disk, such as a licence
     Resources(resources::Resources),
+    /// Show how much space images take, and what compaction would give back
     Du(du::Du),
+    /// Give the space back that the volumes in an image do not use
     Trim(trim::Trim),
+    /// Let an image take no more space than what is in it
     Compact(Box<compact::Compact>),
+    /// Give a sparse bundle bands of another size, in place
     Reband(reband::Reband),
+    /// Recommend a band size for a sparse bundle, with reasons
     Advise(advise::Advise),
+    /// Write a page of HTML about an image: layers, volumes, and a map of its bands
     Report(report::Report),
+    /// Check an image against the checksums stored in it
     Verify(verify::Verify),
+    /// Sum the disk in an image, whatever format it is in
     Checksum(checksum::Checksum),
+    /// Check the structure of an image, layer by layer
     Check(check::Check),
+    /// Say why an image does not open, and what can be done
     Diagnose(diagnose::Diagnose),
+    /// Repair what is certain: lists of a bundle, leftovers, partition map, HFS+ volumes
     Repair(repair::Repair),
+    /// Make an image larger or smaller, its HFS+ volume too
     Resize(resize::Resize),
+    /// Give an HFS+ volume a journal
     #[command(alias = "enablejournal")]
     EnableJournal(journal::EnableJournal),
+    /// Take the journal of an HFS+ volume away
     #[command(alias = "disablejournal")]
     DisableJournal(journal::DisableJournal),
+    /// Keep what changes in layers over an image that stays as it is
     Stack(stack::Stack),
+    /// Attach an image: every volume in it becomes a folder of the volume's name
     #[cfg(target_os = "linux")]
     Attach(Box<attach::Attach>),
+    /// Unmount an image, leave it clean, and end its server
     #[cfg(target_os = "linux")]
     Detach(detach::Detach),
+    /// Show a volume as a folder, to be read and changed by any program
     #[cfg(target_os = "linux")]
     Mount(Box<mount::Mount>),
+    /// Serve an image as a network block device
     Serve(Box<serve::Serve>),
+    /// Show which images are served, by which process, since when
     List(list::List),
+    /// Change the passphrase of an encrypted image; add, remove and list what opens it
     #[command(alias = "chpass")]
     Passwd(Box<passwd::Passwd>),
+    /// Say whether an image is encrypted
     #[command(name = "isencrypted")]
     IsEncrypted(isencrypted::IsEncrypted),
+    /// Erase the keys of an encrypted image, so that nothing opens it ever again
     #[command(alias = "erasekeys")]
     EraseKeys(erase_keys::EraseKeys),
+    /// Understand the words of macOS's hdiutil, for programs that call it
     Hdiutil(faces::Hdiutil),
+    /// Understand the words of macOS 26's `diskutil image`
     Diskutil(faces::Diskutil),
     /// Print a completion script for a shell
     Completions(completions::Completions),

@@ -14,6 +14,7 @@ use crate::output::{Output, Style};
 use crate::source::{self, Opening, Place};
 use crate::text::counted;
 
+/// Show a volume, or a folder of it, as a tree
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
