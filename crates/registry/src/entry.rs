@@ -19,6 +19,9 @@ pub struct Entry {
     /// Layers that lie over it.
     #[serde(default)]
     pub layers: Vec<PathBuf>,
+    /// The kind of partition map on it: `GPT`.
+    #[serde(default)]
+    pub scheme: Option<String>,
     /// Bytes of the disk.
     pub size: u64,
     /// Whether it cannot be changed through this.
@@ -75,6 +78,7 @@ impl Entry {
             image: PathBuf::new(),
             format: String::new(),
             layers: Vec::new(),
+            scheme: None,
             size: 0,
             read_only: false,
             encrypted: false,

@@ -114,6 +114,12 @@ impl Registration {
         });
         written.map_err(|source| failed("write an entry", source, &self.path))
     }
+
+    /// Leaves the entry until the process has gone, and its locks with it: whoever waits for the entry to go wants to use the
+    /// image next.
+    pub fn until_exit(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Registration {

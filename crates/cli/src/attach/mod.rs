@@ -26,6 +26,9 @@ pub(crate) struct Attached {
     pub(crate) device: String,
     /// Where the image is.
     pub(crate) image: PathBuf,
+    /// The kind of partition map on it: `GPT`.
+    #[serde(default)]
+    pub(crate) scheme: Option<String>,
     /// The process that serves it.
     pub(crate) process: u32,
     /// Whether nothing on it can be changed.

@@ -76,7 +76,8 @@ pub(crate) fn serve(job: &Job<'_>, output: &Output, tell: impl FnOnce(&Attached)
     if job.background {
         leave_word(&registry, registration.device(), &ended);
     }
-    drop(registration);
+    // Where programs have files open, so have threads here.
+    registration.until_exit();
     begun.and(ended)
 }
 
@@ -208,6 +209,7 @@ impl Session {
             schema: 1,
             device: device.to_owned(),
             image: absolute(image.path()),
+            scheme: image.partitions().map(|map| map.scheme.to_string()),
             process: std::process::id(),
             read_only,
             volumes: self.mounted.iter().map(|(_, volume, _)| volume.clone()).collect(),
@@ -255,6 +257,7 @@ fn publish(registration: &mut Registration, job: &Job<'_>, image: &Image, attach
         image: attached.image.clone(),
         format: image.format().code().to_owned(),
         layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
+        scheme: attached.scheme.clone(),
         size: image.disk().info().len,
         read_only: attached.read_only,
         encrypted: image.encryption().is_some(),

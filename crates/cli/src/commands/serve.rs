@@ -117,15 +117,14 @@ impl Serve {
                 })
                 .collect(),
         };
-        // Held until the end.
-        let _entry = match registration {
+        let entry = match registration {
             Ok((entry, _)) => Some(publish(entry, &image, &facts, &listeners)?),
             Err(error) => {
                 output.warn(&format!("`bandsaw list` will not show this: {error}"));
                 None
             }
         };
-        std::thread::scope(|scope| -> Outcome {
+        let served = std::thread::scope(|scope| -> Outcome {
             let listening: Vec<_> = listeners
                 .iter()
                 .map(|listener| {
@@ -148,7 +147,11 @@ impl Serve {
             }
             told?;
             Ok(stopped.map_err(|error| error.in_file(&path))?)
-        })
+        });
+        if let Some(entry) = entry {
+            entry.until_exit();
+        }
+        served
     }
 
     /// Where to listen besides the socket.
@@ -234,6 +237,7 @@ fn publish(mut registration: Registration, image: &Image, facts: &Facts, listene
         image: absolute(image.path()),
         format: image.format().code().to_owned(),
         layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
+        scheme: image.partitions().map(|map| map.scheme.to_string()),
         size: image.disk().info().len,
         read_only: facts.read_only,
         encrypted: image.encryption().is_some(),

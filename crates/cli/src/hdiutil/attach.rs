@@ -6,7 +6,7 @@ use std::path::Path;
 use plist::Value as Plist;
 
 use super::call::{Call, usage};
-use super::facts::{dictionary, text};
+use super::facts::{dictionary, disk_hint, text, volume_hint};
 use super::table::Effect::{Done, Ignored, Refused};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
@@ -80,11 +80,12 @@ fn run(call: &Call) -> Outcome {
 
 /// The device and what is mounted, in the three columns that are promised to programs, or as a property list.
 fn tell(call: &Call, attached: &Attached) -> Outcome {
+    let scheme = disk_hint(attached.scheme.as_deref());
     if call.has("plist") {
         let disk = dictionary([
             ("dev-entry", text(format!("/dev/{}", attached.device))),
-            ("content-hint", text("")),
-            ("unmapped-content-hint", text("")),
+            ("content-hint", text(scheme)),
+            ("unmapped-content-hint", text(scheme)),
             ("potentially-mountable", Plist::Boolean(false)),
         ]);
         let volumes = attached.volumes.iter().filter(|volume| volume.device != attached.device).map(entity);
@@ -92,9 +93,9 @@ fn tell(call: &Call, attached: &Attached) -> Outcome {
         return call.plist(dictionary([("system-entities", Plist::Array(entities))]));
     }
     let line = |device: &str, hint: &str, place: &str| format!("{:20}\t{hint:30}\t{place}\n", format!("/dev/{device}"));
-    let mut out = line(&attached.device, "", "");
+    let mut out = line(&attached.device, scheme, "");
     for volume in attached.volumes.iter().filter(|volume| volume.device != attached.device) {
-        out += &line(&volume.device, hint(volume), &volume.mount_point.to_string_lossy());
+        out += &line(&volume.device, volume_hint(&volume.format), &volume.mount_point.to_string_lossy());
     }
     call.tell(&out)
 }
@@ -102,15 +103,10 @@ fn tell(call: &Call, attached: &Attached) -> Outcome {
 fn entity(volume: &AttachedVolume) -> Plist {
     dictionary([
         ("dev-entry", text(format!("/dev/{}", volume.device))),
-        ("content-hint", text(hint(volume))),
-        ("unmapped-content-hint", text(hint(volume))),
+        ("content-hint", text(volume_hint(&volume.format))),
+        ("unmapped-content-hint", text(volume_hint(&volume.format))),
         ("potentially-mountable", Plist::Boolean(true)),
         ("mount-point", text(volume.mount_point.to_string_lossy())),
         ("volume-kind", text(if volume.format.starts_with("HFS") { "hfs" } else { "apfs" })),
     ])
-}
-
-/// What a map calls a partition that holds it.
-fn hint(volume: &AttachedVolume) -> &'static str {
-    if volume.format.starts_with("HFS") { "Apple_HFS" } else { "Apple_APFS" }
 }

@@ -65,6 +65,21 @@ pub(super) fn text(text: impl Into<String>) -> Plist {
     Plist::String(text.into())
 }
 
+/// What stands beside a disk in lists of devices, from the kind of its partition map.
+pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
+    match scheme {
+        Some("GPT") => "GUID_partition_scheme",
+        Some("APM") => "Apple_partition_scheme",
+        Some("MBR") => "FDisk_partition_scheme",
+        _ => "",
+    }
+}
+
+/// What stands beside a volume there: what a map calls a partition that holds it.
+pub(super) fn volume_hint(format: &str) -> &'static str {
+    if format.starts_with("HFS") { "Apple_HFS" } else { "Apple_APFS" }
+}
+
 /// What hdiutil calls a format.
 pub(super) fn description(format: Format) -> &'static str {
     match format {

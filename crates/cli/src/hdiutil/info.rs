@@ -1,12 +1,13 @@
 //! `hdiutil info`.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use bandsaw_registry::{Entry, Registry};
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{dictionary, number, text};
+use super::facts::{dictionary, disk_hint, number, text, volume_hint};
 use super::size::SECTOR;
 use super::table::{COMMON, PLIST, Verb};
 use crate::failure::Outcome;
@@ -43,18 +44,34 @@ fn run(call: &Call) -> Outcome {
         fact("blockcount", &(entry.size / SECTOR).to_string());
         fact("blocksize", &SECTOR.to_string());
         fact("process ID", &entry.process.to_string());
-        for place in &entry.places {
-            let _ = writeln!(out, "/dev/{}\t\t{}", entry.device, call.output.name(place));
+        for (device, hint, place) in devices(entry) {
+            let _ = writeln!(out, "/dev/{device}\t{hint}\t{}", call.output.name(&place));
         }
     }
     call.tell(&out)
 }
 
+/// The disk and what is mounted of it: names as devices, what they hold, and where they are found.
+fn devices(entry: &Entry) -> Vec<(&str, &'static str, Cow<'_, str>)> {
+    let mounts = |of_disk: bool| entry.mounts.iter().filter(move |mount| (mount.device == entry.device) == of_disk);
+    // A served disk is found at its URIs, one that is shown as a file in its folder.
+    let whole = match entry.mounts.is_empty() {
+        true => entry.places.first().map_or("".into(), Into::into),
+        false => mounts(true).next().map_or("".into(), |mount| mount.folder.to_string_lossy()),
+    };
+    let disk = (entry.device.as_str(), disk_hint(entry.scheme.as_deref()), whole);
+    let volumes = mounts(false).map(|mount| (mount.device.as_str(), volume_hint(&mount.format), mount.folder.to_string_lossy()));
+    std::iter::once(disk).chain(volumes).collect()
+}
+
 fn image(entry: &Entry) -> Plist {
-    let places = entry
-        .places
-        .iter()
-        .map(|place| dictionary([("dev-entry", text(format!("/dev/{}", entry.device))), ("mount-point", text(place.as_str()))]));
+    let devices = devices(entry).into_iter().map(|(device, hint, place)| {
+        let mut facts = vec![("dev-entry", text(format!("/dev/{device}"))), ("content-hint", text(hint))];
+        if !place.is_empty() {
+            facts.push(("mount-point", text(place)));
+        }
+        dictionary(facts)
+    });
     let mut entries = vec![
         ("image-path", text(entry.image.to_string_lossy())),
         ("image-type", text(entry.format.as_str())),
@@ -63,7 +80,7 @@ fn image(entry: &Entry) -> Plist {
         ("blockcount", number(entry.size / SECTOR)),
         ("blocksize", number(SECTOR)),
         ("hdid-pid", number(entry.process.into())),
-        ("system-entities", Plist::Array(places.collect())),
+        ("system-entities", Plist::Array(devices.collect())),
     ];
     if let Some(layer) = entry.layers.last() {
         entries.push(("shadow-path", text(layer.to_string_lossy())));

@@ -1,5 +1,7 @@
 //! `hdiutil resize`.
 
+use std::io::IsTerminal;
+
 use bandsaw::ops::resize::limits;
 
 use super::call::{Call, usage};
@@ -72,5 +74,7 @@ fn tell_limits(call: &Call) -> Outcome {
         return call.plist(dictionary(sizes.map(|(what, sectors)| (what, number(sectors)))));
     }
     let [min, current, max] = sizes.map(|(_, sectors)| sectors);
-    call.tell(&format!(" min \t cur \t max \n{min}\t{current}\t{max}\n"))
+    // Programs take the first word for the least size.
+    let head = if std::io::stdout().is_terminal() { " min \t cur \t max \n" } else { "" };
+    call.tell(&format!("{head}{min}\t{current}\t{max}\n"))
 }
