@@ -402,9 +402,14 @@ impl Image {
     /// for changes too. The volume is left clean by [`FileSystemMut::unmount`], which is worth calling: only it tells of
     /// failures.
     pub fn file_system_mut(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystemMut>> {
+        self.file_system_mut_as(which, None)
+    }
+
+    /// The same with somebody to ask for the key of an encrypted volume.
+    pub fn file_system_mut_as(&self, which: Option<&VolumeSelector>, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
         let found = match which {
-            None => volume::first_writable(self.volumes()),
-            Some(selector) => volume::select_mut(self.volumes(), selector),
+            None => volume::first_writable(self.volumes(), keys),
+            Some(selector) => volume::select_mut(self.volumes(), selector, keys),
         };
         found.map_err(|error| error.in_file(&self.path))
     }

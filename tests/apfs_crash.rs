@@ -5,11 +5,12 @@ mod common;
 
 use std::sync::Arc;
 
+use bandsaw::crypt::Secret;
 use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
 use bandsaw::fs::source::Tree;
-use bandsaw::fs::{FileSystem, FileSystemMut, Timestamp, VolumePlan};
+use bandsaw::fs::{FileSystem, FileSystemMut, LockedVolume, Timestamp, VolumeEncryption, VolumeKey, VolumePlan};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::{PowerCut, Random};
@@ -22,9 +23,18 @@ fn disk(store: &PowerCut) -> Arc<dyn BlockDevice> {
     store.open("disk", Open::Create).unwrap().unwrap()
 }
 
+fn passphrase() -> Secret {
+    Secret::new(b"power".to_vec())
+}
+
+fn key(_: &LockedVolume) -> bandsaw::Result<VolumeKey> {
+    Ok(VolumeKey::Passphrase(passphrase()))
+}
+
 fn change(device: Arc<dyn BlockDevice>) -> ApfsMut {
     let container = Arc::new(Container::open(device, None).unwrap());
-    ApfsMut::open(&container, 1, WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) }).unwrap()
+    let options = WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) };
+    ApfsMut::open(&container, 1, options, &key).unwrap()
 }
 
 /// What a container holds, which must be in order, and what its snapshot holds, if it has one.
@@ -33,7 +43,7 @@ fn read(device: Arc<dyn BlockDevice>) -> (World, Option<World>) {
     assert!(container.problems().is_empty(), "{:?}", container.problems());
     container.trusted_free_map().unwrap();
     let world = |snapshot| {
-        let fs = container.open_volume(1, snapshot, &|_| unreachable!("it is not encrypted")).unwrap();
+        let fs = container.open_volume(1, snapshot, &key).unwrap();
         let mut world = World::new();
         read_into(&fs, fs.root(), "", &mut world);
         world
@@ -51,7 +61,10 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
         let created = Timestamp::from_seconds(1_700_000_000);
         let volume = NewVolume { name: "Cut".into(), case_sensitive: seed == 1, uuid: uuid::Uuid::nil() };
         let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
-        Plan::new(Tree::empty(created), options).unwrap().build(&*disk(&store), &Silent).unwrap();
+        // One volume is case-sensitive, one encrypted, and of one a snapshot is taken.
+        let encryption = VolumeEncryption { passphrase: passphrase(), recovery_key: None, hint: None, iterations: 1 };
+        let plan = Plan::encrypted(Tree::empty(created), options, Some(&encryption).filter(|_| seed == 0));
+        plan.unwrap().build(&*disk(&store), &Silent).unwrap();
         store.sync().unwrap();
         let first = store.position();
         let mut states = vec![(first, World::new())];

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bandsaw::Kind;
+use bandsaw::crypt::Secret;
 use bandsaw::device::{BlockDevice, Memory};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
 use bandsaw::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, LockedVolume, VolumeKey};
@@ -16,23 +17,22 @@ use common::corpus;
 /// Snapshots of a volume that are compared.
 const SNAPSHOTS: usize = 8;
 
-fn plain(volume: &LockedVolume) -> bandsaw::Result<VolumeKey> {
-    panic!("{} is encrypted", volume.name)
-}
+/// Who knows the passphrase of the volume, if there is one.
+type Ask<'a> = &'a dyn Fn(&LockedVolume) -> bandsaw::Result<VolumeKey>;
 
-fn world(container: &Arc<Container>, number: u32, snapshot: Option<&str>) -> World {
-    let fs = container.open_volume(number, snapshot, &plain).unwrap();
+fn world(container: &Arc<Container>, snapshot: Option<&str>, key: Ask<'_>) -> World {
+    let fs = container.open_volume(1, snapshot, key).unwrap();
     let mut world = World::new();
     read_into(&fs, fs.root(), "", &mut world);
     world
 }
 
 /// What some of the snapshots of a volume hold.
-fn snapshots(container: &Arc<Container>, number: u32) -> Vec<(String, World)> {
+fn snapshots(container: &Arc<Container>, key: Ask<'_>) -> Vec<(String, World)> {
     let volumes = container.volumes();
-    let all = &volumes[number as usize - 1].as_ref().unwrap().snapshots;
+    let all = &volumes[0].as_ref().unwrap().snapshots;
     let some = all.iter().rev().step_by(all.len().div_ceil(SNAPSHOTS).max(1));
-    some.map(|snapshot| (snapshot.name.clone(), world(container, number, Some(&snapshot.name)))).collect()
+    some.map(|snapshot| (snapshot.name.clone(), world(container, Some(&snapshot.name), key))).collect()
 }
 
 #[test]
@@ -47,7 +47,9 @@ fn what_a_mac_has_written_stays() {
                 (found.offset as usize, image.partition_len(found.offset).map(|len| (found.offset + len) as usize));
             let device: Arc<dyn BlockDevice> = Arc::new(Memory::from(medium[start..end.unwrap_or(medium.len())].to_vec()));
             let container = Arc::new(Container::open(device.clone(), None).unwrap());
-            let fs = match ApfsMut::open(&container, 1, WriteOptions::default()) {
+            let passphrase = image.text("volume_password").unwrap_or_default();
+            let key = |_: &LockedVolume| Ok(VolumeKey::Passphrase(Secret::new(passphrase.into())));
+            let fs = match ApfsMut::open(&container, 1, WriteOptions::default(), &key) {
                 Ok(fs) => fs,
                 Err(error) => {
                     assert!(matches!(error.kind(), Kind::Unsupported | Kind::Conflict | Kind::Corrupt), "{error}");
@@ -56,10 +58,10 @@ fn what_a_mac_has_written_stays() {
                 }
             };
             eprintln!("{}", image.path());
-            let (before, kept) = (world(&container, 1, None), snapshots(&container, 1));
+            let (before, kept) = (world(&container, None, &key), snapshots(&container, &key));
             let mut random = Random::new(changed.into());
             let mut touched = BTreeSet::new();
-            for _ in 0..300 {
+            for _ in 0..100 {
                 operate(&fs, &mut random);
                 if random.one_in(20) {
                     fs.sync().unwrap();
@@ -84,8 +86,8 @@ fn what_a_mac_has_written_stays() {
             let container = Arc::new(Container::open(device, None).unwrap());
             assert!(container.problems().is_empty());
             container.trusted_free_map().unwrap();
-            assert!(world(&container, 1, None) == after, "{}", image.path());
-            assert!(snapshots(&container, 1) == kept, "{}", image.path());
+            assert!(world(&container, None, &key) == after, "{}", image.path());
+            assert!(snapshots(&container, &key) == kept, "{}", image.path());
             (changed, with_snapshots) = (changed + 1, with_snapshots + u32::from(!kept.is_empty()));
         }
     }

@@ -189,7 +189,7 @@ pub fn calibrate() -> u32 {
 }
 
 /// Fills `bytes` from the system's random source.
-pub(super) fn random(bytes: &mut [u8]) -> Result<()> {
+pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
     getrandom::fill(bytes)
         .map_err(|error| Error::new(Kind::Io, "random source", "the system gives no random bytes").caused_by(error))
 }

@@ -35,6 +35,7 @@ pub use entry::{NewWay, WayIn};
 pub use header::{Description, Key, Locked, Protection};
 pub use hmac256::{hmac_sha256, pbkdf2_sha256};
 pub use key_ring::{KeyRing, erase_keys};
+pub(crate) use keys::random;
 pub use keys::{KeyMaterial, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
 pub use public_key::{Certificate, PrivateKey};
 pub use secret::Secret;

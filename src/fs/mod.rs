@@ -21,7 +21,7 @@ use crate::{Error, Kind, Result};
 pub use build::plan::{Built, VolumePlan};
 pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
-pub use locked::{LockedVolume, VolumeKey};
+pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 pub use resize::{ResizeVolume, SizeLimits};
 
 /// The read side of a volume, shared by any number of threads.

@@ -39,12 +39,17 @@ pub(super) fn open(container: &Arc<Container>, number: Option<u32>, wanted: Want
 }
 
 /// The same for changes.
-pub(super) fn open_mut(container: &Arc<Container>, number: Option<u32>) -> Result<Arc<dyn FileSystemMut>> {
+pub(super) fn open_mut(
+    container: &Arc<Container>,
+    number: Option<u32>,
+    keys: Option<&dyn Keys>,
+) -> Result<Arc<dyn FileSystemMut>> {
     let number = match number {
         Some(number) => number,
         None => first(container)?,
     };
-    Ok(Arc::new(ApfsMut::open(container, number, WriteOptions::default())?))
+    let key = |locked: &_| volume_key(locked, keys);
+    Ok(Arc::new(ApfsMut::open(container, number, WriteOptions::default(), &key)?))
 }
 
 fn first(container: &Container) -> Result<u32> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{self, Wanted};
+use super::unlock::Keys;
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::apfs::Writer;
@@ -119,13 +120,13 @@ impl Volume {
     /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens. [`Kind::Unsupported`] if its format
     /// is not changed, or something in it is not known.
     pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
-        self.open_mut_within(None)
+        self.open_mut_within(None, None)
     }
 
     /// Opens the volume of a number, from 1, of those that it holds, or the first, for changes.
-    fn open_mut_within(&self, number: Option<u32>) -> Result<Arc<dyn FileSystemMut>> {
+    fn open_mut_within(&self, number: Option<u32>, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
         match self.format {
-            VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number),
+            VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number, keys),
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
                 Ok(Arc::new(HfsPlusMut::open(self.device.clone(), WriteOptions::default())?))
             }
@@ -327,8 +328,9 @@ pub(super) fn first_readable(volumes: &[Volume], wanted: Wanted<'_>) -> Result<A
 }
 
 /// Opens the first volume that can be changed.
-pub(super) fn first_writable(volumes: &[Volume]) -> Result<Arc<dyn FileSystemMut>> {
-    first(volumes, Volume::open_mut)?.ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be changed"))
+pub(super) fn first_writable(volumes: &[Volume], keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
+    first(volumes, |volume| volume.open_mut_within(None, keys))?
+        .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be changed"))
 }
 
 fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<Option<T>> {
@@ -349,9 +351,13 @@ pub(super) fn select(volumes: &[Volume], selector: &VolumeSelector, wanted: Want
 }
 
 /// Opens the volume that `selector` names for changes.
-pub(super) fn select_mut(volumes: &[Volume], selector: &VolumeSelector) -> Result<Arc<dyn FileSystemMut>> {
+pub(super) fn select_mut(
+    volumes: &[Volume],
+    selector: &VolumeSelector,
+    keys: Option<&dyn Keys>,
+) -> Result<Arc<dyn FileSystemMut>> {
     let (volume, number) = selected(volumes, selector)?;
-    volume.open_mut_within(number)
+    volume.open_mut_within(number, keys)
 }
 
 /// The volume that a selector names, and its number where it is one of several in a container.

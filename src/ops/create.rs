@@ -25,7 +25,7 @@ use crate::container::udif::Resource;
 use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
-use crate::fs::{Built, Timestamp, VolumePlan};
+use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
 use crate::open::{self, Draft, Image};
 use crate::partition::gpt;
 use crate::progress::Progress;
@@ -62,6 +62,8 @@ pub struct CreateOptions {
     pub epoch: Option<Timestamp>,
     /// Whether and how the image is encrypted.
     pub encryption: Option<Encryption>,
+    /// Whether and how the volume is, and those beside it.
+    pub volume_encryption: Option<VolumeEncryption>,
     /// As [`open::CreateOptions::thin`]; of blank disks only, because what a volume relies on to be zeros would be noise.
     pub thin: bool,
     /// How the Finder is to show the volume. `None`: as what it is filled with says.
@@ -183,6 +185,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         compress,
         epoch,
         encryption,
+        volume_encryption,
         thin,
         look,
         resources,
@@ -222,13 +225,15 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let ids = Ids::new(epoch, &name, &tree);
     let mut compressed = Vec::new();
     let mut spool = None;
+    let is_secret = encryption.is_some() || volume_encryption.is_some();
     if let Some(options) = &compress {
         let room = Room { block: block_size.unwrap_or(USUAL_BLOCK), holes: file_system.has_holes() };
-        let scratch = scratch_beside(path, "packed", spool_len(&tree), encryption.is_some())?;
+        let scratch = scratch_beside(path, "packed", spool_len(&tree), is_secret)?;
         (tree, compressed) = compress_tree(tree, room, scratch.image().disk().clone(), options, progress)?;
         spool = Some(scratch);
     }
-    let options = VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume, more_volumes };
+    let options =
+        VolumeOptions { name, block_size, created, latest: epoch, id: ids.volume, more_volumes, encryption: volume_encryption };
     if let Some(look) = look {
         let number = |tree: &Tree, node| file_system.number_of(tree, &options, node);
         let volume = finder::Volume { name: &options.name, created, number: &number };

@@ -136,7 +136,8 @@ fn apfsck_snapshots() {
             let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
             let opened = open::open(&image, &options).expect("opening an image");
             let container = opened.volumes()[0].container().expect("a container");
-            let volume = ApfsMut::open(&container, 1, WriteOptions::default()).expect("a volume that can be changed");
+            let volume = ApfsMut::open(&container, 1, WriteOptions::default(), &|_| unreachable!("it is plain"))
+                .expect("a volume that can be changed");
             volume.take_snapshot(&format!("snapshot {round}")).expect("a snapshot");
             drop((volume, container, opened));
             change(&image, 4 * seed + round, 3);

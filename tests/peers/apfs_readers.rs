@@ -84,7 +84,7 @@ fn extracts_the_same_files() {
 }
 
 /// Regular files by path, with the sums of their contents.
-fn our_files(volume: &dyn FileSystem) -> BTreeMap<String, String> {
+pub(crate) fn our_files(volume: &dyn FileSystem) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![(volume.root(), String::new())];
     while let Some((dir, path)) = waiting.pop() {

@@ -4,6 +4,7 @@
 //! `BANDSAW_REQUIRE_PEERS=1`, which `scripts/test` sets after installing them all, it is a failure.
 
 mod apfs;
+mod apfs_encrypted;
 mod apfs_readers;
 #[path = "../common/mod.rs"]
 mod common;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     SCRATCH.set(home.path().into()).expect("set once");
     let mut suite = suite::Suite::new();
     apfs::add(&mut suite);
+    apfs_encrypted::add(&mut suite);
     apfs_readers::add(&mut suite);
     compressed::add(&mut suite);
     encrypted::add(&mut suite);

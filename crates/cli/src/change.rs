@@ -48,8 +48,8 @@ pub(crate) fn change<T>(
     }
     let image = opening.open(&address.image, Access::ReadWrite)?;
     image.warnings().iter().for_each(|warning| output.warn(warning));
-    let fs = image
-        .file_system_mut(address.volume.as_ref())
+    let fs = opening
+        .volume_mut(&image, address)
         .advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))?;
     let done = change(&fs).map_err(|failure| failure.in_file(image.path()));
     let unmounted = fs.unmount().map_err(|error| error.in_file(image.path()));

@@ -63,6 +63,11 @@ impl Encrypting {
         })
     }
 
+    /// Iterations of a new passphrase's derivation.
+    pub(crate) fn iterations(&self) -> u32 {
+        self.iterations.count()
+    }
+
     /// An option that was given, all of which mean nothing where nothing is encrypted.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [

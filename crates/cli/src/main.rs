@@ -11,6 +11,7 @@ mod change;
 mod commands;
 mod compressing;
 mod encrypting;
+mod encrypting_volume;
 mod facts;
 mod failure;
 mod hdiutil;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bandsaw::address::Address;
 use bandsaw::container::Format;
 use bandsaw::device::Access;
-use bandsaw::fs::{Attributes, FileSystem, FileSystemExt};
+use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, OpenOptions, Wanted};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
@@ -57,6 +57,11 @@ impl Opening {
             Kind::NotFound => Failure::from(error).hint(format!("`bandsaw info {}` shows what is in it", address.image)),
             _ => advise(error, &address.image),
         })
+    }
+
+    /// Opens the volume that an address names for changes.
+    pub(crate) fn volume_mut(&self, image: &Image, address: &Address) -> bandsaw::Result<Arc<dyn FileSystemMut>> {
+        image.file_system_mut_as(address.volume.as_ref(), Some(&self.unlocking))
     }
 
     /// How many passphrases come from standard input before that of what the verb makes.

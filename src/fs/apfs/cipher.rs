@@ -30,12 +30,26 @@ impl VolumeCipher {
 
     /// Decrypts units in place, the first of which is `unit` units into the block numbered `first`.
     pub(super) fn decrypt_units(&self, first: u64, unit: u64, data: &mut [u8]) {
+        self.each_piece(first, unit, data, |xts, first, piece| xts.decrypt(first, piece));
+    }
+
+    /// Encrypts blocks in place, numbered as for [`decrypt_blocks`](Self::decrypt_blocks).
+    pub(super) fn encrypt_blocks(&self, first: u64, data: &mut [u8]) {
+        self.encrypt_units(first, 0, data);
+    }
+
+    /// Encrypts units in place, the first of which is `unit` units into the block numbered `first`.
+    pub(super) fn encrypt_units(&self, first: u64, unit: u64, data: &mut [u8]) {
+        self.each_piece(first, unit, data, |xts, first, piece| xts.encrypt(first, piece));
+    }
+
+    fn each_piece(&self, first: u64, unit: u64, data: &mut [u8], cipher: impl Fn(&Xts, u64, &mut [u8]) + Sync) {
         let first = first.wrapping_mul(self.units).wrapping_add(unit);
         if data.len() <= PIECE || rayon::current_thread_index().is_some() {
-            return self.xts.decrypt(first, data);
+            return cipher(&self.xts, first, data);
         }
         let pieces = (0_u64..).step_by(PIECE / Xts::UNIT);
         let pieces: Vec<_> = pieces.zip(data.chunks_mut(PIECE)).collect();
-        pieces.into_par_iter().for_each(|(at, piece)| self.xts.decrypt(first.wrapping_add(at), piece));
+        pieces.into_par_iter().for_each(|(at, piece)| cipher(&self.xts, first.wrapping_add(at), piece));
     }
 }

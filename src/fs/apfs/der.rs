@@ -38,6 +38,26 @@ pub(super) fn find(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     None
 }
 
+/// An element of this tag. Its contents are shorter than 2^16 bytes.
+pub(super) fn put(tag: u8, content: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    let [.., high, low] = (content.len() as u32).to_be_bytes();
+    match (high, low) {
+        (0, 0..=0x7F) => out.push(low),
+        (0, _) => out.extend([0x81, low]),
+        _ => out.extend([0x82, high, low]),
+    }
+    out.extend_from_slice(content);
+}
+
+/// An integer as its contents are written: no byte more than it takes, and the highest bit clear.
+pub(super) fn integer_bytes(value: u32) -> Vec<u8> {
+    let bytes = value.to_be_bytes();
+    let significant = bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len() - 1);
+    let sign = if bytes[significant] & 0x80 != 0 { &[0][..] } else { &[] };
+    [sign, &bytes[significant..]].concat()
+}
+
 /// An integer, not negative; `None` if it has more than 64 bits.
 pub(super) fn integer(content: &[u8]) -> Option<u64> {
     let significant = content.iter().position(|&byte| byte != 0).map_or(&[][..], |start| &content[start..]);
@@ -47,6 +67,23 @@ pub(super) fn integer(content: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_are_written_as_they_are_read() {
+        for len in [0, 1, 0x7F, 0x80, 0xFF, 0x100, 0x1234] {
+            let (content, mut bytes) = (vec![7; len], Vec::new());
+            put(0x83, &content, &mut bytes);
+            let (element, rest) = first(&bytes).unwrap();
+            assert_eq!((element.tag, element.content, element.whole, rest), (0x83, &*content, &*bytes, &[][..]));
+        }
+        assert_eq!(
+            (integer_bytes(0), integer_bytes(100_000), integer_bytes(0x80)),
+            (vec![0], vec![1, 0x86, 0xA0], vec![0, 0x80])
+        );
+        for value in [0, 1, 0x7F, 0x80, 0xFFFF, u32::MAX] {
+            assert_eq!(integer(&integer_bytes(value)), Some(value.into()));
+        }
+    }
 
     #[test]
     fn elements_are_found_and_cut_ones_are_not() {

@@ -39,7 +39,7 @@ pub struct Apfs {
     /// Where a sealed volume has its extents.
     fext: Option<Tree>,
     pub(super) names: NameRules,
-    cipher: Option<Arc<VolumeCipher>>,
+    pub(super) cipher: Option<Arc<VolumeCipher>>,
     /// Contents of files were not kept in this snapshot.
     dataless: bool,
 }

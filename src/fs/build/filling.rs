@@ -58,6 +58,9 @@ pub(in crate::fs) trait Places: Sync {
     /// The bytes of the device that are filled, from its start.
     fn range(&self) -> Range<u64>;
 
+    /// Whether every byte of the device is zero, so that zeros need not be written.
+    fn zeroed(&self) -> bool;
+
     /// Calls `each` for every piece of which something lies in `stretch`, in the order in which they lie.
     fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()>;
 }
@@ -77,8 +80,8 @@ struct Filling<'a> {
 /// Enough to keep a disk busy; each has a buffer of its own.
 const MOST_THREADS: usize = 4;
 
-/// Puts all contents of `tree` in their places on `device`, whose every byte is zero, by all threads but one, while this one
-/// does `meanwhile` and then helps.
+/// Puts all contents of `tree` in their places on `device`, by all threads but one, while this one does `meanwhile` and then
+/// helps.
 pub(in crate::fs) fn fill(
     tree: &Tree,
     places: &dyn Places,
@@ -112,7 +115,8 @@ impl<'a> Filling<'a> {
         let mut out = None;
         while !self.stopped.load(Ordering::Relaxed) {
             let Some(stretch) = self.take(end) else { return };
-            let out = out.get_or_insert_with(|| Output::new(self.device, stretch.start));
+            let new = if self.places.zeroed() { Output::new } else { Output::over };
+            let out = out.get_or_insert_with(|| new(self.device, stretch.start));
             if let Err(error) = self.write(out, stretch) {
                 self.fail(error);
             }
@@ -163,7 +167,9 @@ impl<'a> Filling<'a> {
             match (content, &mut reader) {
                 (Content::InHand(bytes), _) => out.append(&bytes[from as usize..from as usize + length])?,
                 // The last bytes are always read: that is when a reader finds out whether the file has changed.
-                (_, Some(reader)) if here + (length as u64) < end && is_hole(&**reader, from, length)? => {
+                (_, Some(reader))
+                    if self.places.zeroed() && here + (length as u64) < end && is_hole(&**reader, from, length)? =>
+                {
                     out.seek(here + length as u64)?;
                 }
                 (_, Some(reader)) => out.append_with(length, |place| reader.read_at(from, place))?,

@@ -1,4 +1,4 @@
-//! Bytes one after another to a device whose every byte is zero, in large writes.
+//! Bytes one after another to a device, in large writes.
 
 use crate::Result;
 use crate::device::{BlockDevice, is_zero};
@@ -12,6 +12,8 @@ const PIECE: usize = 64 << 10;
 #[derive(Debug)]
 pub(in crate::fs) struct Output<'a> {
     device: &'a dyn BlockDevice,
+    /// Every byte of the device is zero, and zeros need not be written.
+    zeroed: bool,
     buffer: Vec<u8>,
     /// Where the buffer's first byte belongs.
     start: u64,
@@ -19,9 +21,14 @@ pub(in crate::fs) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// The next byte goes to `position`.
+    /// The next byte goes to `position`. Every byte of the device is zero.
     pub(in crate::fs) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
-        Self { device, buffer: vec![0; BUFFER], start: position, filled: 0 }
+        Self { device, zeroed: true, buffer: vec![0; BUFFER], start: position, filled: 0 }
+    }
+
+    /// The same of a device that may have anything.
+    pub(in crate::fs) fn over(device: &'a dyn BlockDevice, position: u64) -> Self {
+        Self { zeroed: false, ..Self::new(device, position) }
     }
 
     /// Where the next byte goes.
@@ -75,12 +82,12 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes what is buffered, but for long runs of zeros.
+    /// Writes what is buffered, but for long runs of zeros that are there.
     pub(in crate::fs) fn flush(&mut self) -> Result<()> {
         let filled = &self.buffer[..self.filled];
         let mut from = 0;
         for (number, piece) in filled.chunks(PIECE).enumerate() {
-            if is_zero(piece) {
+            if self.zeroed && is_zero(piece) {
                 let at = number * PIECE;
                 self.write(from, at)?;
                 from = at + piece.len();
@@ -121,6 +128,16 @@ mod tests {
         assert_eq!(device.read_vec(700, bytes.len()).unwrap(), bytes);
         assert_eq!(&device.read_array::<8>(2 * BUFFER as u64).unwrap(), b"\0\0\0end\0\0");
         assert_eq!(&device.read_array::<7>(4).unwrap(), b"\0begin\0");
+    }
+
+    #[test]
+    fn zeros_are_written_over_anything() {
+        let device = Memory::from(vec![0xAA; 2 * BUFFER]);
+        let mut out = Output::over(&device, 0);
+        out.pad_to(BUFFER as u64 + 99).unwrap();
+        out.flush().unwrap();
+        let written = device.to_vec();
+        assert!(written.iter().enumerate().all(|(at, byte)| *byte == if at < BUFFER + 99 { 0 } else { 0xAA }));
     }
 
     #[test]

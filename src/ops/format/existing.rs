@@ -91,7 +91,9 @@ impl<'a> Target<'a> {
         let created = epoch.unwrap_or_else(now);
         let tree = Tree::empty(created);
         let id = Ids::new(epoch, &name, &tree).volume;
-        let plan = format.plan(tree, VolumeOptions { name, block_size, created, latest: epoch, id, more_volumes: Vec::new() })?;
+        let more_volumes = Vec::new();
+        let options = VolumeOptions { name, block_size, created, latest: epoch, id, more_volumes, encryption: None };
+        let plan = format.plan(tree, options)?;
         if !erase {
             self.check_blank()?;
         }

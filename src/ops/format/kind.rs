@@ -12,7 +12,7 @@ use super::LAYER;
 use crate::fs::apfs::build as apfs;
 use crate::fs::hfsplus::build as hfsplus;
 use crate::fs::source::Tree;
-use crate::fs::{Timestamp, VolumePlan};
+use crate::fs::{Timestamp, VolumeEncryption, VolumePlan};
 use crate::partition::{APPLE_APFS, APPLE_HFS};
 use crate::{Error, Kind, Result};
 
@@ -50,6 +50,8 @@ pub struct VolumeOptions {
     pub id: Uuid,
     /// Names of further, empty volumes, of formats that hold several.
     pub more_volumes: Vec<String>,
+    /// Whether and how its volumes are encrypted, of formats that can be.
+    pub encryption: Option<VolumeEncryption>,
 }
 
 impl NewFormat {
@@ -79,6 +81,10 @@ impl NewFormat {
         if !options.more_volumes.is_empty() && !self.holds_several() {
             return Err(Error::new(Kind::Invalid, LAYER, format!("{self} is one volume; APFS holds several")));
         }
+        if options.encryption.is_some() && self.is_hfs() {
+            let message = format!("a volume of {self} is not encrypted; one of APFS can be, and any image as a whole");
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
                 Ok(Box::new(hfsplus::Plan::new(tree, self.hfsplus(options))?))
@@ -107,7 +113,7 @@ impl NewFormat {
     }
 
     fn plan_apfs(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
-        let VolumeOptions { name, block_size, created, latest, id, more_volumes } = options;
+        let VolumeOptions { name, block_size, created, latest, id, more_volumes, encryption } = options;
         if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
             let message = format!("a block of {size} bytes, but APFS is made with blocks of {}", apfs::BLOCK_BYTES);
             return Err(Error::new(Kind::Invalid, LAYER, message));
@@ -117,7 +123,8 @@ impl NewFormat {
         let uuid = |number: usize| Uuid::new_v5(&id, format!("volume {number}").as_bytes());
         let volume = |(number, name)| apfs::NewVolume { name, case_sensitive, uuid: uuid(number) };
         let volumes = names.enumerate().map(volume).collect();
-        Ok(Box::new(apfs::Plan::new(tree, apfs::Options { volumes, created, latest, uuid: id })?))
+        let options = apfs::Options { volumes, created, latest, uuid: id };
+        Ok(Box::new(apfs::Plan::encrypted(tree, options, encryption.as_ref())?))
     }
 
     /// Whether several volumes share the room of one.

@@ -97,7 +97,7 @@ fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
 
 fn face(image: &Image, volume: &Volume, address: &Address, opening: &Opening, read_only: bool, output: &Output) -> Outcome<Face> {
     let writable = !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
-    let changed = if writable { to_change(image, address, output)? } else { None };
+    let changed = if writable { to_change(image, address, opening, output)? } else { None };
     let shown = match changed {
         Some(shown) => shown,
         None => Shown::Volume(opening.volume(image, address)?),
@@ -116,8 +116,8 @@ fn face(image: &Image, volume: &Volume, address: &Address, opening: &Opening, re
 }
 
 /// The volume for changes; `None`, and a word about it, for one that can only be read.
-fn to_change(image: &Image, address: &Address, output: &Output) -> Outcome<Option<Shown>> {
-    let error = match image.file_system_mut(address.volume.as_ref()) {
+fn to_change(image: &Image, address: &Address, opening: &Opening, output: &Output) -> Outcome<Option<Shown>> {
+    let error = match opening.volume_mut(image, address) {
         Ok(fs) => return Ok(Some(Shown::VolumeMut(Arc::clone(&fs)))),
         Err(error) => error,
     };

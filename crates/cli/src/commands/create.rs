@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::compressing::{Compressing, Totals};
 use crate::encrypting::{Cipher, Encrypting};
+use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
 use crate::facts::Facts;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -33,6 +34,9 @@ use crate::target::{self, Container};
 /// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides what is in it; it does
 /// not show whether somebody changed it: the format has no protection of integrity.
 ///
+/// With --encrypt-volume the volume is, as FileVault does it: names and contents, but not how large the files are together.
+/// The passphrase opens it, and a recovery key if --recovery-key-file asks for one. Both kinds of encryption go together.
+///
 /// With SOURCE_DATE_EPOCH set, the same source gives the same image, bit for bit, unless it is encrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -48,7 +52,8 @@ Examples:
   bandsaw create app.dmg --from build --layout none --overwrite
   bandsaw create app.sparsebundle --from build --compress lzfse                 files stored compressed, as macOS does
   bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
-  bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents")]
+  bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents
+  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g --fs apfs")]
 pub(crate) struct Create {
     /// The image to make
     #[arg(value_name = "IMAGE")]
@@ -99,6 +104,8 @@ pub(crate) struct Create {
     encrypting: Encrypting,
     #[command(flatten)]
     passphrase: Passphrase,
+    #[command(flatten)]
+    encrypting_volume: EncryptingVolume,
 }
 
 /// What `--json` prints: what `info` does, and what came of the files that were to be compressed.
@@ -106,6 +113,8 @@ pub(crate) struct Create {
 struct Made {
     #[serde(flatten)]
     image: Facts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<Totals>,
 }
@@ -136,6 +145,7 @@ impl Create {
             compress: self.compressing.options(self.container.asked_level())?,
             epoch: epoch()?,
             encryption: None,
+            volume_encryption: None,
             thin: self.thin,
             look: None,
             resources: Vec::new(),
@@ -152,11 +162,15 @@ impl Create {
         }
         // Last of all, so that nobody types a passphrase for nothing.
         options.encryption = self.encryption()?;
+        let volume_encryption = self.encrypting_volume.choose(self.passphrase.on_stdin(), &self.encrypting)?;
+        options.volume_encryption = volume_encryption.as_ref().map(|chosen| chosen.encryption.clone());
         if options.encryption.is_some() && !self.thin && matches!(options.format, Format::Udrw | Format::Udto) {
             output.warn("an encrypted raw image stores every block of the disk; udsb, udsp and asif store what is used");
         }
+        let recovery_key = volume_encryption.map(NewVolumeKeys::store_recovery_key).transpose()?.flatten();
         let bar = Bar::new(output);
         let made = create(&self.image, options, &bar).map_err(|error| self.advise(error))?;
+        let recovery_key = recovery_key.and_then(RecoveryKey::keep);
         let facts = Facts::of(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
@@ -165,9 +179,10 @@ impl Create {
             made.compressed.into_iter().for_each(|report| totals.add(report, self.verbose));
             totals
         });
-        let facts = Made { image: facts, compressed };
+        let facts = Made { image: facts, recovery_key, compressed };
         output.done(&facts, |out| {
             sheet::write(&facts.image, output, out)?;
+            facts.recovery_key.iter().try_for_each(|key| writeln!(out, "recovery key: {key}"))?;
             facts.compressed.iter().try_for_each(|totals| totals.write("compressed", output, out))
         })
     }
@@ -175,7 +190,9 @@ impl Create {
     /// How the image is to be encrypted, with the passphrase asked for.
     fn encryption(&self) -> Outcome<Option<Encryption>> {
         let Some(cipher) = self.encrypt else {
-            return match self.encrypting.given().or(self.passphrase.given()) {
+            let given =
+                self.encrypting.given().filter(|option| !(self.encrypting_volume.is_wanted() && *option == "--iterations"));
+            return match given.or(self.passphrase.given()) {
                 Some(option) => Err(Failure::usage(option, "means nothing without --encrypt")),
                 None => Ok(None),
             };
@@ -197,6 +214,7 @@ impl Create {
                 ("--volume", !self.volumes.is_empty()),
                 ("--layout", self.layout.is_some_and(|layout| layout != Layout::None)),
                 ("--block-size", self.block_size.is_some()),
+                ("--encrypt-volume", self.encrypting_volume.is_wanted()),
             ];
             return match given.into_iter().find(|(_, given)| *given) {
                 Some((option, _)) => {
@@ -208,14 +226,19 @@ impl Create {
         Ok(Some(NewVolume {
             layout: self.layout.unwrap_or_default(),
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
-            format: self.fs.and_then(|Fs(format)| format).unwrap_or_default(),
+            format: self.fs.and_then(|Fs(format)| format).unwrap_or_else(|| self.default_format()),
             block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             source: self.source()?,
         }))
     }
 
     fn has_volume(&self) -> bool {
-        self.fs.map_or(self.from.is_some() || self.volname.is_some(), |Fs(format)| format.is_some())
+        let wanted = self.from.is_some() || self.volname.is_some() || self.encrypting_volume.is_wanted();
+        self.fs.map_or(wanted, |Fs(format)| format.is_some())
+    }
+
+    fn default_format(&self) -> NewFormat {
+        if self.encrypting_volume.is_wanted() { NewFormat::Apfs } else { NewFormat::default() }
     }
 
     fn source(&self) -> Outcome<Source> {

@@ -17,8 +17,7 @@ use crate::source::{self, Opening};
 ///
 /// A server in the background answers for the folder, through FUSE, until it is unmounted (`bandsaw detach`, `umount`,
 /// `fusermount3 -u`) or gets a signal; both leave the volume clean. What a program has synced, or what is a few seconds old,
-/// survives whatever ends the server. HFS+, HFSX and APFS volumes can be changed, but for
-/// APFS volumes that are encrypted: these are read.
+/// survives whatever ends the server. HFS+, HFSX and APFS volumes can be changed.
 ///
 /// First the space is given back that the volumes do not use. Files that macOS stored compressed are stored plain when they
 /// are opened for writing. Everything belongs to a user who mounts it; recorded owners count if root does, or with -o owners.

@@ -37,6 +37,8 @@ pub(crate) trait Role: fmt::Debug + Clone + Default {
     const OPTIONS: [&'static str; 4];
     /// What is read, as the help of the options calls it.
     const WHAT: &'static str;
+    /// The same of something new, as the terminal is asked.
+    const NEW: &'static str;
     /// The heading in the help, and the place of the first option below it.
     const HEADING: &'static str;
     const ORDER: usize;
@@ -56,6 +58,7 @@ impl Role for TheImage {
     const GROUP: &'static str = "passphrase";
     const OPTIONS: [&'static str; 4] = ["--stdinpass", "--passfile", "--passfd", "--passenv"];
     const WHAT: &'static str = "the passphrase of an encrypted image";
+    const NEW: &'static str = "new passphrase";
     const HEADING: &'static str = "Encrypted images";
     const ORDER: usize = 800;
 }
@@ -67,6 +70,7 @@ impl Role for TheVolume {
     const GROUP: &'static str = "volume-passphrase";
     const OPTIONS: [&'static str; 4] = ["--volume-stdinpass", "--volume-passfile", "--volume-passfd", "--volume-passenv"];
     const WHAT: &'static str = "the passphrase of an encrypted volume";
+    const NEW: &'static str = "passphrase of the new volume";
     const HEADING: &'static str = "Encrypted volumes";
     const ORDER: usize = 820;
 }
@@ -78,6 +82,7 @@ impl Role for TheNew {
     const GROUP: &'static str = "new-passphrase";
     const OPTIONS: [&'static str; 4] = ["--new-stdinpass", "--new-passfile", "--new-passfd", "--new-passenv"];
     const WHAT: &'static str = "the new passphrase";
+    const NEW: &'static str = "new passphrase";
     const HEADING: &'static str = "New passphrase";
     const ORDER: usize = 850;
 }
@@ -109,7 +114,7 @@ impl<R: Role> PassphraseOf<R> {
     /// The passphrase that a verb gives to what it makes: asked for twice on a terminal, and never empty. `before` are on
     /// standard input before it, those of what the verb opens.
     pub(crate) fn choose(&self, before: usize) -> Result<Secret> {
-        self.once(|| self.source.choose(before))?.ok_or_else(|| Error::new(Kind::WrongKey, "new passphrase", "is needed"))
+        self.once(|| self.source.choose(before, R::NEW))?.ok_or_else(|| Error::new(Kind::WrongKey, R::NEW, "is needed"))
     }
 
     /// What `read` gives, asked for no more than once.

@@ -62,15 +62,15 @@ impl Source {
     }
 
     /// A passphrase for something new, which must not be empty, nor mistyped: what is typed is asked for again.
-    pub(super) fn choose(&self, before: usize) -> Result<Option<Secret>> {
-        let chosen = self.read(before, "new passphrase: ")?;
+    pub(super) fn choose(&self, before: usize, what: &'static str) -> Result<Option<Secret>> {
+        let chosen = self.read(before, &format!("{what}: "))?;
         if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {
-            return Err(Error::new(Kind::Invalid, "new passphrase", "is empty"));
+            return Err(Error::new(Kind::Invalid, what, "is empty"));
         }
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
-            && *ask("new passphrase again: ")? != **chosen
+            && *ask(&format!("{what} again: "))? != **chosen
         {
-            return Err(Error::new(Kind::Invalid, "new passphrase", "was typed differently the second time"));
+            return Err(Error::new(Kind::Invalid, what, "was typed differently the second time"));
         }
         Ok(chosen)
     }

@@ -12,7 +12,8 @@ use crate::device::BlockDevice;
 use crate::fs::apfs::geometry::Geometry;
 use crate::fs::apfs::layout::{
     BlockSize, CHECKPOINT_MAP_LAST, CONTAINER_MAGIC, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw, Oid, Paddr,
-    ReaperRaw, container_incompatible, object_type, omap_flags, reaper_buffer, reaper_flags, seal, storage,
+    PrangeRaw, ReaperRaw, container_flags, container_incompatible, object_type, omap_flags, reaper_buffer, reaper_flags, seal,
+    storage,
 };
 use crate::fs::build::output::Output;
 
@@ -137,6 +138,8 @@ impl ContainerWriter<'_> {
             omap_oid: self.places.omap.0.into(),
             reaper_oid: self.oids.reaper.into(),
             max_volumes: geometry.max_volumes.into(),
+            flags: self.places.keybag.map_or(0, |_| container_flags::SOFTWARE_CRYPTO).into(),
+            key_locker: self.places.keybag.map_or_else(PrangeRaw::default, |place| PrangeRaw::new(place, 1)),
             ..ContainerRaw::new_zeroed()
         };
         raw.ephemeral_info[0] = geometry.ephemeral_info.into();

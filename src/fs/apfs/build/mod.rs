@@ -8,9 +8,11 @@
 
 mod container;
 mod files;
+mod keys;
 mod objects;
 mod places;
 mod records;
+mod sealing;
 mod space;
 mod streams;
 pub(super) mod tree;
@@ -20,9 +22,11 @@ use uuid::Uuid;
 
 use container::{ContainerOids, ContainerWriter};
 use files::Files;
+use keys::VolumeKeys;
 use objects::Objects;
 use places::{Nodes, Places};
 use records::Style;
+use sealing::Sealing;
 use space::Queues;
 use streams::{Blocks, Holes};
 use volume::{VolumeFacts, VolumeOids, VolumeWriter};
@@ -34,7 +38,7 @@ use crate::device::BlockDevice;
 use crate::fs::build::tree::check;
 use crate::fs::build::{blank, filling};
 use crate::fs::source::Tree;
-use crate::fs::{Built, Timestamp, VolumePlan};
+use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
 use crate::progress::{Progress, Silent};
 use crate::{Error, Kind, Result};
 
@@ -81,6 +85,7 @@ struct PlannedVolume {
     holes: Holes,
     rules: NameRules,
     style: Style,
+    keys: Option<VolumeKeys>,
     nodes: Nodes,
     content_blocks: u64,
 }
@@ -88,13 +93,26 @@ struct PlannedVolume {
 impl Plan {
     /// Plans a container whose first volume holds `tree`. Refuses, naming the file, what the volume cannot hold.
     pub fn new(tree: Tree, options: Options) -> Result<Self> {
+        Self::encrypted(tree, options, None)
+    }
+
+    /// The same with encrypted volumes, each with keys of its own under the same passphrase.
+    pub fn encrypted(tree: Tree, options: Options, encryption: Option<&VolumeEncryption>) -> Result<Self> {
         if options.volumes.is_empty() {
             return Err(Error::new(Kind::Invalid, LAYER, "a new container has at least one volume"));
         }
         let mut trees = vec![tree];
         trees.resize_with(options.volumes.len(), || Tree::empty(options.created));
-        let style = Style { created: options.created, latest: options.latest, encrypted: false };
-        let volumes = options.volumes.iter().zip(trees).map(|(volume, tree)| PlannedVolume::new(tree, volume, style));
+        if encryption.is_some() && options.volumes.len() > keys::MOST_VOLUMES {
+            let message =
+                format!("{} encrypted volumes, and the keybag has room for {}", options.volumes.len(), keys::MOST_VOLUMES);
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        let style = Style { created: options.created, latest: options.latest, encrypted: encryption.is_some() };
+        let volumes = options.volumes.iter().zip(trees).map(|(volume, tree)| {
+            let keys = encryption.map(|encryption| VolumeKeys::new(volume.uuid, encryption)).transpose()?;
+            PlannedVolume::new(tree, volume, style, keys)
+        });
         let volumes = volumes.collect::<Result<_>>()?;
         Ok(Self { options, volumes })
     }
@@ -145,9 +163,11 @@ impl Plan {
     ) -> Result<Vec<u8>> {
         progress.stage("write", self.content_len());
         let first = &self.volumes[0];
-        let blocks = Blocks::allot(&first.tree, &first.holes, BLOCK_SIZE, Paddr(places.contents.start))?;
+        let blocks = first.allot(Paddr(places.contents.start))?;
         let mut superblock = Vec::new();
-        filling::fill(&first.tree, &blocks, device, progress, || {
+        let sealing = first.keys.as_ref().map(|keys| Sealing::new(device, &keys.key));
+        let contents = sealing.as_ref().map_or(device, |sealing| sealing as &dyn BlockDevice);
+        filling::fill(&first.tree, &blocks, contents, progress, || {
             superblock = self.write_metadata(device, geometry, places, &blocks)?;
             Ok(())
         })?;
@@ -163,7 +183,7 @@ impl Plan {
     ) -> Result<Vec<u8>> {
         let (volumes, container) = self.number();
         for (index, (volume, oids)) in (0..).zip(self.volumes.iter().zip(&volumes)) {
-            let nothing = Blocks::allot(&volume.tree, &volume.holes, BLOCK_SIZE, Paddr(places.end))?;
+            let nothing = volume.allot(Paddr(places.end))?;
             let blocks = if index == 0 { first } else { &nothing };
             let place = places.volumes[index as usize];
             let writer = VolumeWriter { device, block_size: BLOCK_SIZE, index, place, oids: *oids, nodes: volume.nodes };
@@ -178,11 +198,27 @@ impl Plan {
                 content_blocks: volume.content_blocks,
             };
             let files = volume.files(blocks);
-            writer.write(&facts, device, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
+            let sealing = volume.keys.as_ref().map(|keys| Sealing::new(device, &keys.key));
+            let sealed = sealing.as_ref().map_or(device, |sealing| sealing as &dyn BlockDevice);
+            writer.write(&facts, sealed, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
         }
+        self.write_keybags(device, places)?;
         let volumes: Vec<Oid> = volumes.iter().map(|oids| oids.superblock).collect();
         let uuid = self.options.uuid.into_bytes();
         ContainerWriter { device, geometry, places, oids: container, uuid, volumes: &volumes }.write()
+    }
+
+    /// What opens the encrypted volumes.
+    fn write_keybags(&self, device: &dyn BlockDevice, places: &Places) -> Result<()> {
+        let mut wrapped = Vec::new();
+        for (volume, place) in self.volumes.iter().zip(&places.volumes) {
+            let (Some(keys), Some(place)) = (&volume.keys, place.keybag) else { continue };
+            device.write_at(place.0 * u64::from(BLOCK_SIZE.get()), &keys.keybag(place))?;
+            wrapped.push((keys, place));
+        }
+        let Some(place) = places.keybag else { return Ok(()) };
+        let bag = keys::container_keybag(self.options.uuid, place, &wrapped);
+        device.write_at(place.0 * u64::from(BLOCK_SIZE.get()), &bag)
     }
 
     /// The numbers of all virtual and ephemeral objects: with one volume those that macOS gives.
@@ -251,7 +287,7 @@ const BLOCK_SIZE: BlockSize = BlockSize::DEFAULT;
 pub const BLOCK_BYTES: u32 = 4096;
 
 impl PlannedVolume {
-    fn new(mut tree: Tree, options: &NewVolume, style: Style) -> Result<Self> {
+    fn new(mut tree: Tree, options: &NewVolume, style: Style, keys: Option<VolumeKeys>) -> Result<Self> {
         if options.name.is_empty() || options.name.len() >= VOLUME_NAME_LEN || options.name.contains(['/', '\0']) {
             let message = format!("the name of a volume has 1 to {} bytes without slash and NUL", VOLUME_NAME_LEN - 1);
             return Err(Error::new(Kind::Invalid, LAYER, message).named(options.name.clone()));
@@ -261,20 +297,25 @@ impl PlannedVolume {
         streams::prepare(&mut tree)?;
         let objects = Objects::new(&tree, rules)?;
         let holes = Holes::find(&tree, BLOCK_SIZE, &Silent)?;
-        let nodes = Nodes { omap: 0, files: 0, references: 0 };
-        let mut plan = Self { tree, objects, holes, rules, style, nodes, content_blocks: 0 };
+        let nodes = Nodes { omap: 0, files: 0, references: 0, encrypted: style.encrypted };
+        let mut plan = Self { tree, objects, holes, rules, style, keys, nodes, content_blocks: 0 };
         plan.measure()?;
         Ok(plan)
     }
 
     /// Counts blocks and nodes: records have the same lengths wherever things will lie.
     fn measure(&mut self) -> Result<()> {
-        let blocks = Blocks::allot(&self.tree, &self.holes, BLOCK_SIZE, Paddr(0))?;
+        let blocks = self.allot(Paddr(0))?;
         let files = self.files(&blocks);
         let encrypted = self.style.encrypted;
         let nodes = volume::measure(BLOCK_SIZE, encrypted, &|sink| files.emit(sink), &|sink| files.emit_references(sink))?;
         (self.nodes, self.content_blocks) = (nodes, blocks.count());
         Ok(())
+    }
+
+    /// Gives its contents their blocks, from `start` on.
+    fn allot(&self, start: Paddr) -> Result<Blocks<'_>> {
+        Blocks::allot(&self.tree, &self.holes, BLOCK_SIZE, self.style.encrypted, start)
     }
 
     fn files<'a>(&'a self, blocks: &'a Blocks<'a>) -> Files<'a> {

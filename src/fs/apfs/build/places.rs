@@ -16,12 +16,22 @@ pub(super) struct Nodes {
     pub(super) omap: u64,
     pub(super) files: u64,
     pub(super) references: u64,
+    /// The volume has a keybag, too.
+    pub(super) encrypted: bool,
 }
 
 impl Nodes {
-    /// Blocks of the volume's metadata beside its superblock: also the object map and the metadata of snapshots.
+    /// Blocks of the volume's metadata beside its superblock and keybag: also the object map and the metadata of snapshots.
     pub(super) fn blocks(&self) -> u64 {
         self.omap + self.files + self.references + 2
+    }
+}
+
+/// Blocks of keybags: each volume's, and the container's.
+fn keybags(nodes: &[Nodes]) -> u64 {
+    match nodes.iter().filter(|nodes| nodes.encrypted).count() as u64 {
+        0 => 0,
+        count => count + 1,
     }
 }
 
@@ -34,6 +44,7 @@ pub(super) struct VolumePlace {
     pub(super) files: Paddr,
     pub(super) references: Paddr,
     pub(super) snapshots: Paddr,
+    pub(super) keybag: Option<Paddr>,
 }
 
 /// Where everything lies.
@@ -46,6 +57,8 @@ pub(super) struct Places {
     pub(super) omap: Paddr,
     pub(super) omap_tree: Paddr,
     pub(super) volumes: Vec<VolumePlace>,
+    /// The container's keybag.
+    pub(super) keybag: Option<Paddr>,
     /// Contents of the first volume.
     pub(super) contents: Range<u64>,
     /// Free blocks between others.
@@ -88,8 +101,10 @@ impl Places {
             files: take(nodes.files),
             references: take(nodes.references),
             snapshots: take(1),
+            keybag: nodes.encrypted.then(|| take(1)),
         };
         let volumes = nodes.iter().map(volume).collect();
+        let keybag = (keybags(nodes) > 0).then(|| take(1));
         // Counts of nodes and blocks of things that are in memory, and of contents that were counted before.
         let end = next.saturating_add(content_blocks);
         if end > geometry.blocks {
@@ -101,7 +116,7 @@ impl Places {
             );
             return Err(Error::new(Kind::Limit, LAYER, message));
         }
-        Ok(Self { desc, data, ring, pool, omap, omap_tree, volumes, contents: next..end, gap, end })
+        Ok(Self { desc, data, ring, pool, omap, omap_tree, volumes, keybag, contents: next..end, gap, end })
     }
 
     /// The used blocks: two runs, in order and apart.
@@ -116,7 +131,7 @@ impl Places {
 
     /// The blocks that are needed, whatever the container has.
     pub(super) fn needed(geometry: &Geometry, nodes: &[Nodes], content_blocks: u64) -> u64 {
-        let own = gap(geometry).end + geometry.ring_blocks() + geometry.pool_blocks + 2;
+        let own = gap(geometry).end + geometry.ring_blocks() + geometry.pool_blocks + 2 + keybags(nodes);
         nodes.iter().map(|nodes| 1 + nodes.blocks()).sum::<u64>().saturating_add(own).saturating_add(content_blocks)
     }
 }

@@ -111,14 +111,16 @@ pub(super) struct Blocks<'a> {
     tree: &'a Tree,
     holes: &'a Holes,
     block_size: BlockSize,
+    /// Zeros are no zeros where they lie.
+    encrypted: bool,
     /// By node, and at last the block behind all.
     first: Vec<u64>,
 }
 
 impl<'a> Blocks<'a> {
     /// Gives every body its blocks, from `start` on.
-    pub(super) fn allot(tree: &'a Tree, holes: &'a Holes, block_size: BlockSize, start: Paddr) -> Result<Self> {
-        let mut blocks = Self { tree, holes, block_size, first: Vec::with_capacity(tree.nodes.len() + 1) };
+    pub(super) fn allot(tree: &'a Tree, holes: &'a Holes, block_size: BlockSize, encrypted: bool, start: Paddr) -> Result<Self> {
+        let mut blocks = Self { tree, holes, block_size, encrypted, first: Vec::with_capacity(tree.nodes.len() + 1) };
         let mut next = start.0;
         for node in 0..tree.nodes.len() as u32 {
             blocks.first.push(next);
@@ -206,6 +208,10 @@ impl Places for Blocks<'_> {
     fn range(&self) -> Range<u64> {
         let offset = |block: Option<&u64>| self.offset(block.copied().unwrap_or(0));
         offset(self.first.first())..offset(self.first.last())
+    }
+
+    fn zeroed(&self) -> bool {
+        !self.encrypted
     }
 
     fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {

@@ -207,5 +207,5 @@ pub(super) fn measure(block_size: BlockSize, encrypted: bool, files: Emit<'_>, r
     let files = count(TreeKind::files(block_size, encrypted), files)?;
     let references = count(TreeKind::physical(block_size, object_type::EXTENT_REF_TREE), references)?;
     let omap = count(TreeKind::omap(block_size), &|sink| (0..files).try_for_each(|_| sink(&[0; 16], &[0; 16])))?;
-    Ok(Nodes { omap, files, references })
+    Ok(Nodes { omap, files, references, encrypted })
 }

@@ -18,6 +18,7 @@ const FEATURES: u64 = volume_features::DEFRAG_PRERELEASE
     | volume_features::VOLUME_GROUP;
 const INCOMPATIBLE: u64 = volume_incompatible::CASE_INSENSITIVE
     | volume_incompatible::DATALESS_SNAPSHOTS
+    | volume_incompatible::ENCRYPTION_ROLLED
     | volume_incompatible::NORMALIZATION_INSENSITIVE
     | volume_incompatible::INCOMPLETE_RESTORE
     | volume_incompatible::EXTENT_PREALLOCATION;
@@ -32,9 +33,6 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
         (raw.incompatible_features.get(), INCOMPATIBLE, "the volume's"),
     ];
     let refused = |message: String| Err(Error::unsupported(LAYER, format!("{message}, so it is only read")));
-    if raw.is_encrypted() {
-        return refused("it is encrypted, and encrypted volumes are not changed yet".into());
-    }
     if raw.has(volume_incompatible::SEALED) || raw.integrity_oid.get() != 0 {
         return refused("it is sealed".into());
     }
@@ -46,7 +44,7 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
     if raw.features.get() & volume_features::HARD_LINK_RECORDS == 0 || !raw.hashes_names() {
         return refused("it was made by an early version of APFS".into());
     }
-    if raw.flags.get() & !(volume_flags::UNENCRYPTED | volume_flags::PREVIOUSLY_SEALED) != 0 {
+    if raw.flags.get() & !(volume_flags::UNENCRYPTED | volume_flags::ONE_KEY | volume_flags::PREVIOUSLY_SEALED) != 0 {
         return refused(format!("its flags {:#x} are not known", raw.flags.get()));
     }
     for (oid, what) in [

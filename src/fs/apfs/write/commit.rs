@@ -48,7 +48,7 @@ impl Volume {
         let mut blocks: Vec<Block> = Vec::new();
         let nodes = settle(&mut self.files, &mut self.space, xid)?;
         self.place_nodes(xid, &nodes)?;
-        blocks.extend(nodes.into_iter().map(|node| (node.place, node.bytes.into_vec())));
+        blocks.extend(nodes.into_iter().map(|node| self.sealed(node)));
         let change = settle_physical(&mut self.references, &mut self.space, xid, &mut blocks)?;
         self.read.raw.extent_ref_tree_oid = self.references.root().into();
         self.count_blocks(change);
@@ -81,14 +81,24 @@ impl Volume {
         self.read.raw.allocated_blocks = counted.saturating_add_signed(change).into();
     }
 
+    /// A node of the tree of files as it is written: of an encrypted volume its block is the number for the cipher.
+    fn sealed(&self, node: Written) -> Block {
+        let mut bytes = node.bytes.into_vec();
+        if let Some(cipher) = &self.read.cipher {
+            cipher.encrypt_blocks(node.place.0, &mut bytes);
+        }
+        (node.place, bytes)
+    }
+
     /// Tells the object map where nodes of the tree of files are now.
     fn place_nodes(&mut self, xid: Xid, nodes: &[Written]) -> Result<()> {
+        let flags = if self.read.cipher.is_some() { omap_value::ENCRYPTED } else { 0 };
         for node in nodes {
             if !self.forget_node(node.oid)? {
                 self.count_blocks(1);
             }
             let key = OmapKeyRaw { oid: node.oid.into(), xid: xid.into() };
-            let value = OmapValueRaw { flags: 0.into(), size: self.store.block_size.get().into(), paddr: node.place.into() };
+            let value = OmapValueRaw { flags: flags.into(), size: self.store.block_size.get().into(), paddr: node.place.into() };
             self.omap.1.put(key.as_bytes(), value.as_bytes())?;
         }
         for oid in self.files.take_dropped() {
@@ -98,8 +108,8 @@ impl Volume {
             // A snapshot still has it, so that only what is said from now on can tell that it is gone.
             let omap = Omap { raw: self.omap.0, tree: self.omap.1.reader()? };
             if omap.lookup(oid, Xid(u64::MAX))?.is_some() {
-                let value =
-                    OmapValueRaw { flags: omap_value::DELETED.into(), size: self.store.block_size.get().into(), paddr: 0.into() };
+                let flags = flags | omap_value::DELETED;
+                let value = OmapValueRaw { flags: flags.into(), size: self.store.block_size.get().into(), paddr: 0.into() };
                 let key = OmapKeyRaw { oid: oid.into(), xid: xid.into() };
                 self.omap.1.put(key.as_bytes(), value.as_bytes())?;
             }
@@ -189,7 +199,7 @@ impl Volume {
     /// Everything on disk is what is in memory.
     fn settled(&mut self, xid: Xid) -> Result<()> {
         let view = View { omap: Arc::new(Omap { raw: self.omap.0, tree: self.omap.1.reader()? }), xid };
-        self.files.find_by(Addressing::Virtual(view, None));
+        self.files.find_by(Addressing::Virtual(view, self.read.cipher.clone()));
         self.read.files = self.files.reader()?;
         self.committed();
         Ok(())

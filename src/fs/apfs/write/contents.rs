@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::extents::{Run, StreamIds};
 use super::volume::Volume;
 use crate::Result;
+use crate::crypt::Xts;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::apfs::layout::{DataStreamRaw, Paddr};
+use crate::fs::apfs::layout::{DEFAULT_CRYPTO_ID, DataStreamRaw};
 
 /// Bytes of zeros written in one go.
 const ZEROS: usize = 64 << 10;
@@ -32,6 +33,12 @@ impl Extent {
 }
 
 impl Volume {
+    /// A stream without bytes.
+    pub(super) fn new_stream(&self) -> DataStreamRaw {
+        let crypto_id = if self.read.cipher.is_some() { DEFAULT_CRYPTO_ID } else { 0 };
+        DataStreamRaw { default_crypto_id: crypto_id.into(), ..DataStreamRaw::default() }
+    }
+
     /// Whether `range`, whole blocks of a stream, can be written in place: all of it was taken since the last commit.
     pub(super) fn in_place(&mut self, ids: StreamIds, range: &Range<u64>) -> Result<Option<Vec<Run>>> {
         let (block, mut at) = (self.block(), range.start);
@@ -59,7 +66,7 @@ impl Volume {
         let end = offset + bytes.len() as u64;
         let range = offset - offset % block..end.next_multiple_of(block);
         if let Some(runs) = self.in_place(stream.ids, &range)? {
-            return self.write_runs(&runs, offset, bytes);
+            return self.write_over(&runs, old, offset, bytes);
         }
         // The blocks at the ends keep what they have besides.
         let len = old.info().len;
@@ -73,14 +80,38 @@ impl Volume {
         self.write_runs(&runs, range.start, &whole)
     }
 
-    /// Writes to blocks of a stream.
+    /// Writes over a part of blocks of a stream, `old` being what it has there.
+    fn write_over(&self, runs: &[Run], old: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> Result<()> {
+        const UNIT: u64 = Xts::UNIT as u64;
+        let (len, end) = (old.info().len, offset + bytes.len() as u64);
+        if self.read.cipher.is_none() || offset.is_multiple_of(UNIT) && end.is_multiple_of(UNIT) {
+            return self.write_runs(runs, offset, bytes);
+        }
+        // The units of the cipher at the ends keep what they have besides; behind the end of the stream there are zeros.
+        let (start, until) = (offset - offset % UNIT, end.next_multiple_of(UNIT));
+        let mut whole = old.read_vec(start, (offset - start) as usize)?;
+        whole.extend_from_slice(bytes);
+        whole.extend(old.read_vec(end.min(len), (until.min(len).saturating_sub(end)) as usize)?);
+        whole.resize((until - start) as usize, 0);
+        self.write_runs(runs, start, &whole)
+    }
+
+    /// Writes to blocks of a stream, of an encrypted volume in whole units of its cipher.
     fn write_runs(&self, runs: &[Run], offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         for run in runs {
             let (from, to) = (run.start.max(offset), run.end().min(end));
-            if let Some(Paddr(place)) = run.place.filter(|_| from < to) {
-                let at = self.store.offset(Paddr(place)) + (from - run.start);
-                self.store.device.write_at(at, &bytes[(from - offset) as usize..(to - offset) as usize])?;
+            let Some(place) = run.place.filter(|_| from < to) else { continue };
+            let within = from - run.start;
+            let bytes = &bytes[(from - offset) as usize..(to - offset) as usize];
+            let at = self.store.offset(place) + within;
+            match (&self.read.cipher, run.crypto_id) {
+                (Some(cipher), Some(first)) => {
+                    let mut sealed = bytes.to_vec();
+                    cipher.encrypt_units(first, within / Xts::UNIT as u64, &mut sealed);
+                    self.store.device.write_at(at, &sealed)?;
+                }
+                _ => self.store.device.write_at(at, bytes)?,
             }
         }
         Ok(())
@@ -111,7 +142,7 @@ impl Volume {
         let len = range.end - range.start;
         if zeros && stream.sparse {
             stream.holes += len;
-            return self.place(stream.ids, Run { start: range.start, len, place: None, unwritten: false });
+            return self.place(stream.ids, Run::hole(range.start, len));
         }
         let runs = self.allocate(stream.ids, range.start, len)?;
         if !zeros {
@@ -139,7 +170,7 @@ impl Volume {
         let len = whole.end - whole.start;
         stream.fill(self.cut(stream.ids.stream, &whole)?);
         stream.holes += len;
-        self.place(stream.ids, Run { start: whole.start, len, place: None, unwritten: false })
+        self.place(stream.ids, Run::hole(whole.start, len))
     }
 
     fn write_zeros(&mut self, stream: &mut Extent, old: &dyn BlockDevice, range: &Range<u64>) -> Result<()> {

@@ -24,6 +24,8 @@ pub(super) struct Run {
     pub(super) place: Option<Paddr>,
     /// Has blocks and reads as zeros.
     pub(super) unwritten: bool,
+    /// Of an encrypted volume's blocks: the first one's number for the cipher.
+    pub(super) crypto_id: Option<u64>,
 }
 
 impl Run {
@@ -31,11 +33,18 @@ impl Run {
         self.start + self.len
     }
 
+    /// A hole.
+    pub(super) fn hole(start: u64, len: u64) -> Self {
+        Self { start, len, place: None, unwritten: false, crypto_id: None }
+    }
+
     /// The part of it within `range`, which overlaps it.
     fn within(&self, range: &Range<u64>, block: u64) -> Self {
         let (start, end) = (self.start.max(range.start), self.end().min(range.end));
-        let place = self.place.map(|place| Paddr(place.0 + (start - self.start) / block));
-        Self { start, len: end - start, place, unwritten: self.unwritten }
+        let before = (start - self.start) / block;
+        let place = self.place.map(|place| Paddr(place.0 + before));
+        let crypto_id = self.crypto_id.map(|id| id.wrapping_add(before));
+        Self { start, len: end - start, place, unwritten: self.unwritten, crypto_id }
     }
 
     /// Its blocks.
@@ -91,12 +100,14 @@ impl Volume {
         if !inside || !whole {
             return Err(corrupt(stream, "an extent makes no sense"));
         }
-        Ok(Run { start, len, place, unwritten: raw.flags() & extent_flags::UNWRITTEN != 0 })
+        let crypto_id = place.filter(|_| self.read.cipher.is_some()).map(|_| raw.crypto_id.get());
+        Ok(Run { start, len, place, unwritten: raw.flags() & extent_flags::UNWRITTEN != 0, crypto_id })
     }
 
     fn put_run(&mut self, stream: FileId, run: &Run) -> Result<()> {
         let flags = if run.unwritten { extent_flags::UNWRITTEN } else { 0 };
-        let raw = FileExtentRaw::new(run.len, run.place.unwrap_or(Paddr(0)), 0, flags);
+        let flags = flags | run.crypto_id.map_or(0, |_| extent_flags::CRYPTO_ID_IS_TWEAK);
+        let raw = FileExtentRaw::new(run.len, run.place.unwrap_or(Paddr(0)), run.crypto_id.unwrap_or(0), flags);
         self.put_raw(RecordKey::numbered(stream, record_type::FILE_EXTENT, run.start), &raw)
     }
 
@@ -135,9 +146,10 @@ impl Volume {
         };
         if let Some(before) = before.filter(|before| before.end() == run.start && before.unwritten == run.unwritten) {
             let joined = Run { len: before.len + run.len, ..before };
+            let numbered = before.crypto_id.map(|id| id.wrapping_add(before.len / block)) == run.crypto_id;
             match (before.blocks(block), run.blocks(block)) {
                 (None, None) => return self.put_run(ids.stream, &joined),
-                (Some(a), Some(b)) if a.end == b.start && self.extend_reference(&a, b.end, ids.owner)? => {
+                (Some(a), Some(b)) if a.end == b.start && numbered && self.extend_reference(&a, b.end, ids.owner)? => {
                     return self.put_run(ids.stream, &joined);
                 }
                 _ => {}
@@ -169,8 +181,9 @@ impl Volume {
                 Some(blocks) => blocks,
                 None => self.space.take(wanted, Use::Contents)?,
             };
-            let run =
-                Run { start: at, len: (blocks.end - blocks.start) * block, place: Some(Paddr(blocks.start)), unwritten: false };
+            let len = (blocks.end - blocks.start) * block;
+            let crypto_id = self.read.cipher.as_ref().map(|_| blocks.start);
+            let run = Run { start: at, len, place: Some(Paddr(blocks.start)), unwritten: false, crypto_id };
             self.place(ids, run)?;
             at = run.end();
             runs.push(run);

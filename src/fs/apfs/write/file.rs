@@ -134,7 +134,7 @@ fn stream_of(volume: &mut Volume, inode: &Inode, fork: Fork) -> Result<Extent> {
     match fork {
         Fork::Data => {
             let id = FileId::from(inode.raw.private_id);
-            let raw = inode.stream().unwrap_or_default();
+            let raw = inode.stream().unwrap_or_else(|| volume.new_stream());
             Ok(Extent { ids: StreamIds { stream: id, owner: id }, raw, holes: inode.holes(), sparse: true })
         }
         Fork::Resource => match volume.xattr_stream(inode.id, xattr_name::RESOURCE_FORK)? {

@@ -42,7 +42,8 @@ use super::writer::Taken;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, Stored, Timestamp, VolumeInfo,
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, LockedVolume, NewNode, NodeId, Stored, Timestamp,
+    VolumeInfo, VolumeKey,
 };
 use crate::{Error, Result};
 
@@ -75,14 +76,20 @@ struct Shared {
 }
 
 impl ApfsMut {
-    /// Opens volume `number`, from 1, of a container for changes. Nothing is written before the first change.
+    /// Opens volume `number`, from 1, of a container for changes. Of an encrypted one `key` is asked for the key. Nothing is
+    /// written before the first change.
     ///
     /// [`Kind::Unsupported`](crate::Kind) for a volume with anything that a change would have to keep in order and that is not
     /// known, or not kept yet, in words; [`Kind::Corrupt`](crate::Kind) or [`Kind::Conflict`](crate::Kind) for a container
     /// that was not left in order, or of which a volume is open for changes.
-    pub fn open(container: &Arc<Container>, number: u32, options: WriteOptions) -> Result<Self> {
+    pub fn open(
+        container: &Arc<Container>,
+        number: u32,
+        options: WriteOptions,
+        key: &dyn Fn(&LockedVolume) -> Result<VolumeKey>,
+    ) -> Result<Self> {
         let alone = container.writer.take()?;
-        let volume = RwLock::new(Volume::open(container, number, options)?);
+        let volume = RwLock::new(Volume::open(container, number, options, key)?);
         Ok(Self { shared: Arc::new(Shared { volume, open: Mutex::default(), _alone: alone }) })
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{ApfsMut, WriteOptions};
+use crate::crypt::Secret;
 use crate::device::{BlockDeviceExt, Leave, Memory};
 use crate::fs::apfs::build::{NewVolume, Options, Plan};
 use crate::fs::apfs::{Apfs, Container};
 use crate::fs::source::Tree;
 use crate::fs::{
-    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, NewKind, NewNode,
-    NodeId, Timestamp, VolumePlan,
+    Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, LockedVolume,
+    NewKind, NewNode, NodeId, Timestamp, VolumeEncryption, VolumeKey, VolumePlan,
 };
 use crate::progress::Silent;
 use crate::testing::Random;
@@ -17,19 +18,35 @@ use crate::{Error, Kind, Result};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
+const PASSPHRASE: &[u8] = b"correct horse";
+
 /// An empty container of so many bytes.
 fn container(len: usize, case_sensitive: bool) -> Arc<Memory> {
+    made(len, case_sensitive, None)
+}
+
+fn made(len: usize, case_sensitive: bool, encryption: Option<&VolumeEncryption>) -> Arc<Memory> {
     let created = Timestamp::from_seconds(1_700_000_000);
     let volume = NewVolume { name: "Test".into(), case_sensitive, uuid: uuid::Uuid::nil() };
     let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
     let device = Memory::zeros(len);
-    Plan::new(Tree::empty(created), options).unwrap().build(&device, &Silent).unwrap();
+    Plan::encrypted(Tree::empty(created), options, encryption).unwrap().build(&device, &Silent).unwrap();
     Arc::new(device)
+}
+
+/// The same with an encrypted volume.
+fn encrypted(len: usize) -> Arc<Memory> {
+    let passphrase = Secret::new(PASSPHRASE.to_vec());
+    made(len, false, Some(&VolumeEncryption { passphrase, recovery_key: None, hint: None, iterations: 1 }))
+}
+
+fn key(_: &LockedVolume) -> Result<VolumeKey> {
+    Ok(VolumeKey::Passphrase(Secret::new(PASSPHRASE.to_vec())))
 }
 
 fn try_open(device: &Arc<Memory>) -> Result<ApfsMut> {
     let container = Arc::new(Container::open(device.clone(), None)?);
-    ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) })
+    ApfsMut::open(&container, 1, WriteOptions { now: Some(NOW) }, &key)
 }
 
 fn open(device: &Arc<Memory>) -> ApfsMut {
@@ -41,7 +58,7 @@ fn read(device: &Arc<Memory>) -> Apfs {
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     assert!(container.problems().is_empty(), "{:?}", container.problems());
     container.trusted_free_map().unwrap();
-    container.open_volume(1, None, &|_| unreachable!()).unwrap()
+    container.open_volume(1, None, &key).unwrap()
 }
 
 fn file(fs: &dyn FileSystemMut, dir: NodeId, name: &str, bytes: &[u8]) -> NodeId {
@@ -321,6 +338,64 @@ fn snapshots_keep_what_they_have() {
     assert!(contents(&second, "/file") == changed);
     assert_eq!(contents(&now, "/new"), vec![5; 10_000]);
     assert!(now.lookup(root, "file").unwrap().is_none());
+}
+
+/// Writes of any length at any place, and nothing of it in the clear.
+#[test]
+fn encrypted_contents_are_written_in_units_of_the_cipher() {
+    let mark = b"nobody may read this";
+    let device = encrypted(8 << 20);
+    let fs = open(&device);
+    let mut random = Random::new(3);
+    let id = file(&fs, fs.root(), str::from_utf8(mark).unwrap(), &[]);
+    let fork = fs.open_mut(id, Fork::Data).unwrap();
+    let mut model = Vec::new();
+    for _ in 0..400 {
+        let len = model.len() as u64;
+        match random.within(0..8) {
+            0 => {
+                let len = random.within(0..50_000);
+                fork.set_len(len, Leave::Zeros).unwrap();
+                model.resize(len as usize, 0);
+            }
+            1 if len > 0 => {
+                let start = random.within(0..len);
+                let end = random.within(start..len) + 1;
+                fork.discard(start..end, Leave::Zeros).unwrap();
+                model[start as usize..end as usize].fill(0);
+            }
+            2 => fs.sync().unwrap(),
+            _ if len > 0 => {
+                let start = random.within(0..len) as usize;
+                let bytes: Vec<u8> = mark.iter().copied().cycle().take(random.within(1..9000) as usize).collect();
+                let bytes = &bytes[..bytes.len().min(model.len() - start)];
+                fork.write_at(start as u64, bytes).unwrap();
+                model[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+            _ => {}
+        }
+        assert!(fork.read_vec(0, model.len()).unwrap() == model);
+    }
+    let long = mark.repeat(1000);
+    fs.set_xattr_bytes(id, "user.short", mark).unwrap();
+    fs.set_xattr_bytes(id, "user.long", &long).unwrap();
+    fs.take_snapshot("kept").unwrap();
+    drop(fork);
+    file(&fs, fs.root(), "more", &long);
+    fs.remove(fs.root(), str::from_utf8(mark).unwrap()).unwrap();
+    fs.unmount().unwrap();
+    let container = Arc::new(Container::open(device.clone(), None).unwrap());
+    container.trusted_free_map().unwrap();
+    let kept = container.open_volume(1, Some("kept"), &key).unwrap();
+    assert!(contents(&kept, "/nobody may read this") == model);
+    for (name, value) in [("user.short", &mark[..]), ("user.long", &long)] {
+        let found = kept.xattr(id, name).unwrap().unwrap();
+        assert!(found.read_vec(0, value.len()).unwrap() == value, "{name}");
+    }
+    assert!(contents(&read(&device), "/more") == long);
+    assert!(!device.to_vec().windows(mark.len()).any(|bytes| bytes == mark), "something is in the clear");
+    let wrong = |_: &LockedVolume| Ok(VolumeKey::Passphrase(Secret::new(b"wrong".to_vec())));
+    assert_eq!(kind(ApfsMut::open(&container, 1, WriteOptions::default(), &wrong)), Kind::WrongKey);
 }
 
 /// A file that is open stays when its name goes, also over a crash, and leaves nothing behind.

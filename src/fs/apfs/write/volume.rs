@@ -21,13 +21,16 @@ use crate::fs::apfs::layout::{
 use crate::fs::apfs::omap::{Omap, View};
 use crate::fs::apfs::store::Store;
 use crate::fs::apfs::volume::Apfs;
-use crate::fs::{FileSystem, Timestamp, VolumeInfo};
+use crate::fs::{FileSystem, LockedVolume, Timestamp, VolumeInfo, VolumeKey};
 use crate::{Error, Kind, Result};
 
 /// Changed nodes that are committed without being asked.
 const MOST_CHANGED: u64 = 2048;
 /// Checkpoints before the last one whose blocks are kept while there is room.
 const KEPT_CHECKPOINTS: u64 = 4;
+
+/// Who is asked for the key of an encrypted volume.
+pub(super) type AskKey<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
 
 /// A volume, and what it takes to change it.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ pub(super) struct Volume {
 
 impl Volume {
     /// Opens volume `number`, from 1, of a container for changes.
-    pub(super) fn open(container: &Arc<Container>, number: u32, options: WriteOptions) -> Result<Self> {
+    pub(super) fn open(container: &Arc<Container>, number: u32, options: WriteOptions, key: AskKey<'_>) -> Result<Self> {
         container.store.device.info().check_writable(LAYER)?;
         // What of the space is free must be beyond doubt.
         container.trusted_free_map()?;
@@ -76,7 +79,7 @@ impl Volume {
         let (raw, _) = container.volume_superblock(oid)?;
         let carried = Carried::read(container)?;
         allowed::check(container, &raw, &carried).map_err(|error| error.named(raw.label()))?;
-        let read = container.open_volume(number, None, &|_| Err(Error::unsupported(LAYER, "encrypted volumes are only read")))?;
+        let read = container.open_volume(number, None, key)?;
         let store = container.store.clone();
         let next_oid = Arc::new(AtomicU64::new(container.superblock.next_oid.get()));
         let physical = || Arc::new(AtomicU64::new(FIRST_NEW));
@@ -95,9 +98,9 @@ impl Volume {
             ChangingTree::open(&store, references, Addressing::Physical, raw.extent_ref_tree_oid.into(), physical())?;
         let xid = Xid(container.checkpoint());
         let view = View { omap: Arc::new(Omap { raw: omap.0, tree: omap.1.reader()? }), xid };
-        let kind = (TreeKind::Files { hashed: read.names.hashed() }, Shape::files(size, false));
-        let files =
-            ChangingTree::open(&store, kind, Addressing::Virtual(view, None), raw.root_tree_oid.into(), next_oid.clone())?;
+        let kind = (TreeKind::Files { hashed: read.names.hashed() }, Shape::files(size, read.cipher.is_some()));
+        let stored = Addressing::Virtual(view, read.cipher.clone());
+        let files = ChangingTree::open(&store, kind, stored, raw.root_tree_oid.into(), next_oid.clone())?;
         let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
         let read = read.with(raw, files.reader()?);
         let mut volume = Self {

@@ -9,8 +9,8 @@ use super::inode::Inode;
 use super::volume::{Volume, corrupt};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::apfs::layout::{
-    DataStreamRaw, FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, XattrStreamRaw, XattrValue, inode_flags, record_type,
-    xattr_flags, xattr_name,
+    FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, XattrStreamRaw, XattrValue, inode_flags, record_type, xattr_flags,
+    xattr_name,
 };
 use crate::fs::{Existing, NodeId, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
@@ -88,7 +88,7 @@ impl Volume {
     /// A stream for an attribute, empty.
     pub(super) fn new_xattr_stream(&mut self, owner: FileId) -> Extent {
         let ids = StreamIds { stream: self.next_id(), owner };
-        Extent { ids, raw: DataStreamRaw::default(), holes: 0, sparse: false }
+        Extent { ids, raw: self.new_stream(), holes: 0, sparse: false }
     }
 
     /// The record of an attribute in a stream.

@@ -139,6 +139,10 @@ impl Places for Laid<'_> {
         self.blocks.range()
     }
 
+    fn zeroed(&self) -> bool {
+        true
+    }
+
     fn pieces(&self, stretch: Range<u64>, each: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
         let block_size = self.blocks.block_size;
         for node in self.blocks.node_at(stretch.start)..self.tree.nodes.len() as u32 {

@@ -1,0 +1,79 @@
+//! What is written to an encrypted volume on its way to the container: every block is its own number for the cipher.
+
+use std::ops::Range;
+
+use super::{BLOCK_SIZE, LAYER};
+use crate::crypt::Xts;
+use crate::device::{BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::fs::apfs::cipher::VolumeCipher;
+use crate::{Error, Kind, Result};
+
+/// A container as one of its volumes sees it: requests are whole units of the cipher.
+#[derive(Debug)]
+pub(super) struct Sealing<'a> {
+    device: &'a dyn BlockDevice,
+    cipher: VolumeCipher,
+}
+
+impl<'a> Sealing<'a> {
+    /// With the key of the volume.
+    pub(super) fn new(device: &'a dyn BlockDevice, key: &[u8; 32]) -> Self {
+        Self { device, cipher: VolumeCipher::new(key, BLOCK_SIZE) }
+    }
+
+    /// The number of the unit that a request begins with.
+    fn unit(&self, offset: u64, len: usize) -> Result<u64> {
+        if !offset.is_multiple_of(Xts::UNIT as u64) || !len.is_multiple_of(Xts::UNIT) {
+            let message = format!("{len} bytes at {offset} are no whole units of the cipher");
+            return Err(Error::new(Kind::Invalid, LAYER, message));
+        }
+        Ok(offset / Xts::UNIT as u64)
+    }
+}
+
+impl BlockDevice for Sealing<'_> {
+    fn info(&self) -> Info {
+        self.device.info()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let unit = self.unit(offset, buf.len())?;
+        self.device.read_at(offset, buf)?;
+        self.cipher.decrypt_units(0, unit, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let unit = self.unit(offset, buf.len())?;
+        let mut sealed = buf.to_vec();
+        self.cipher.encrypt_units(0, unit, &mut sealed);
+        self.device.write_at(offset, &sealed)
+    }
+
+    /// Does nothing where anything may be left; zeros are written instead.
+    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
+        self.info().check_range(LAYER, &range)?;
+        match leave {
+            Leave::Any => Ok(()),
+            Leave::Zeros => Err(Error::unsupported(LAYER, "zeros of an encrypted volume are written")),
+        }
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn set_len(&self, _len: u64, _leave: Leave) -> Result<()> {
+        Err(Error::unsupported(LAYER, "a container's length is not that of a volume"))
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(None)
+    }
+}
