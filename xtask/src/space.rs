@@ -44,9 +44,10 @@ fn measure(dir: &Path, case: &Case) -> Result<Measured> {
 
 fn row(case: &Case, measured: &Measured) -> String {
     let mb = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
-    let Measured { fresh, written, in_use, full, full_compacted, emptied, compacted, .. } = *measured;
+    let Measured { fresh, written, in_use, full, full_compacted, emptied, compacted, journal } = *measured;
     let of_use = full as f64 / in_use.max(1) as f64;
-    let of_written = 100.0 * compacted.saturating_sub(fresh) as f64 / written.max(1) as f64;
+    // A journal that was written all over is not what files left behind.
+    let of_written = 100.0 * compacted.saturating_sub(fresh + journal) as f64 / written.max(1) as f64;
     let (fresh, in_use, full) = (mb(fresh), mb(in_use), mb(full));
     let (full_compacted, emptied, compacted) = (mb(full_compacted), mb(emptied), mb(compacted));
     format!(

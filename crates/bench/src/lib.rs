@@ -1,5 +1,31 @@
-//! Workloads that measure disk images as their users load them.
+//! Workloads that measure disk images, and folders, as their users load them, and what the measurements say.
 //!
-//! * [`space`]: how much storage an image takes that is filled, emptied and filled again, and what compaction gets back.
+//! | you look for | it is in |
+//! | --- | --- |
+//! | which files are written, in which order | [`plan`] |
+//! | how each of them is timed | [`files`]; in a folder, from announcement to report, [`folder`] |
+//! | where they are written: a folder, a volume in an image | [`place`] |
+//! | what samples say | [`stats`] |
+//! | what is kept, drawn and printed of them | [`report`] |
+//! | two runs beside each other | [`compare`] |
+//! | what others have published | [`mod@reference`], data in `data/references.json` |
+//! | how much storage an image takes that is filled, emptied and filled again | [`space`] |
+//!
+//! Nothing here prints: the command is `bandsaw bench`.
+#![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod compare;
+pub mod contents;
+pub mod files;
+pub mod folder;
+pub mod machine;
+pub mod noise;
+pub mod place;
+pub mod plan;
+pub mod reference;
+pub mod report;
+pub mod sample;
 pub mod space;
+pub mod stats;
+pub mod units;

@@ -20,6 +20,8 @@ use bandsaw::progress::Silent;
 use bandsaw::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
+use crate::noise::Noise;
+
 const LAYER: &str = "space protocol";
 /// The original's numbers, in bytes and files.
 const DISK: u64 = 125_000_000_000;
@@ -105,7 +107,7 @@ pub fn run(path: &Path, case: &Case) -> Result<Measured> {
     let journal = make(path, case)?;
     trim(&open(path, Access::ReadWrite)?, &Silent)?;
     let fresh = allocated(path)?;
-    let mut random = Numbers(case.seed);
+    let mut random = Noise::new(case.seed);
     let mut sums = BTreeMap::new();
     let mut written = 0;
     for round in 0..ROUNDS {
@@ -115,7 +117,8 @@ pub fn run(path: &Path, case: &Case) -> Result<Measured> {
         let volume = image.file_system_mut(None)?;
         let mut files: Vec<(u64, String)> = Vec::new();
         for number in 0..FILES {
-            let len = random.between(SIZES.map(|size| size / case.scale));
+            let [least, most] = SIZES.map(|size| size / case.scale);
+            let len = random.between(least, most);
             let name = format!("{round} {number}");
             sums.insert(name.clone(), write(&*volume, &name, len, &mut random)?);
             files.push((len, name));
@@ -210,11 +213,9 @@ fn other_bands(path: &Path) -> Result<()> {
 }
 
 /// Writes a file of noise; returns its sum.
-fn write(volume: &dyn FileSystemMut, name: &str, len: u64, random: &mut Numbers) -> Result<[u8; 32]> {
+fn write(volume: &dyn FileSystemMut, name: &str, len: u64, random: &mut Noise) -> Result<[u8; 32]> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-    for word in bytes.chunks_mut(8) {
-        word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
-    }
+    random.fill(&mut bytes);
     let file = volume.create(volume.root(), name, &NewNode::new(NewKind::File))?;
     volume.write_all(file, &bytes)?;
     Ok(Sha256::digest(&bytes).into())
@@ -243,23 +244,4 @@ fn sound(path: &Path, sums: &BTreeMap<String, [u8; 32]>) -> Result<()> {
         left -= 1;
     }
     if left == 0 { Ok(()) } else { Err(Error::new(Kind::Corrupt, LAYER, format!("{left} files are missing"))) }
-}
-
-/// Numbers without pattern, the same for the same seed.
-struct Numbers(u64);
-
-impl Numbers {
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Small sizes as often as large ones, by order of magnitude.
-    fn between(&mut self, [least, most]: [u64; 2]) -> u64 {
-        let share = self.next() as f64 / u64::MAX as f64;
-        (least as f64 * (most as f64 / least as f64).powf(share)) as u64
-    }
 }

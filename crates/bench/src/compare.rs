@@ -1,0 +1,115 @@
+//! Two runs beside each other, and a limit that a run has to keep.
+
+use std::collections::BTreeMap;
+
+use crate::report::Report;
+use crate::sample::Direction;
+use crate::stats::ratio::{Ratio, Speed, trimmed_mean};
+use crate::stats::{Summary, speeds};
+
+/// A series that is in both runs.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The series, with its step.
+    pub label: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Trimmed mean before, in bytes a second.
+    pub before: f64,
+    /// The same afterwards.
+    pub after: f64,
+    /// The second over the first.
+    pub ratio: Ratio,
+}
+
+/// Two runs.
+#[derive(Debug, Clone, Default)]
+pub struct Comparison {
+    /// What is in both.
+    pub rows: Vec<Row>,
+    /// Series that only one of them has.
+    pub unmatched: Vec<String>,
+    /// Why they may not be comparable.
+    pub doubts: Vec<String>,
+}
+
+/// How much faster `after` is than `before`, series by series. Speeds of a series are those of all its files.
+pub fn compare(before: &Report, after: &Report) -> Comparison {
+    let (old, new) = (by_name(before), by_name(after));
+    let mut comparison = Comparison { doubts: doubts(before, after), ..Comparison::default() };
+    for ((label, direction), theirs) in &old {
+        let Some(ours) = new.get(&(label.clone(), *direction)) else { continue };
+        if let Some(ratio) = Ratio::of(ours, theirs) {
+            comparison.rows.push(Row {
+                label: label.clone(),
+                direction: *direction,
+                before: trimmed_mean(theirs).unwrap_or_default(),
+                after: trimmed_mean(ours).unwrap_or_default(),
+                ratio,
+            });
+        }
+    }
+    let only = |of: &Speeds, other: &Speeds| -> Vec<String> {
+        of.keys().filter(|key| !other.contains_key(*key)).map(|(label, direction)| format!("{label}, {direction}")).collect()
+    };
+    comparison.unmatched = [only(&old, &new), only(&new, &old)].concat();
+    comparison
+}
+
+type Speeds = BTreeMap<(String, Direction), Vec<Speed>>;
+
+fn by_name(report: &Report) -> Speeds {
+    let mut all = Speeds::new();
+    for series in &report.series {
+        for direction in Direction::ALL {
+            let speeds = speeds(&series.samples, direction);
+            if !speeds.is_empty() {
+                all.entry((series.name(), direction)).or_default().extend(speeds);
+            }
+        }
+    }
+    all
+}
+
+fn doubts(before: &Report, after: &Report) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let mut unless = |same: bool, what: &str| {
+        if !same {
+            doubts.push(format!("the runs differ in {what}"));
+        }
+    };
+    unless(before.machine == after.machine, "the machine or the file system");
+    unless(before.settings.plan.scale == after.settings.plan.scale, "the scale of sizes");
+    unless(before.settings.caches == after.settings.caches, "what is done about caches");
+    unless(before.settings.request == after.settings.request, "the size of requests");
+    unless(before.settings.compressible == after.settings.compressible, "what files hold");
+    for (report, which) in [(before, "first"), (after, "second")] {
+        let summaries = report.series.iter().flat_map(|series| [&series.write, &series.read, &series.stream]);
+        if summaries.flatten().any(|summary: &Summary| summary.too_noisy) {
+            doubts.push(format!("the machine was too noisy in the {which} run to say how fast it was"));
+        }
+    }
+    doubts
+}
+
+/// What a limit says of a ratio.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The series, with its step.
+    pub label: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Its ratio.
+    pub ratio: Ratio,
+    /// Whether it is at least what was asked for.
+    pub kept: bool,
+}
+
+/// Each ratio of a run, to the host of the same run or to `baseline`, against the least that it may be.
+pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<Judged> {
+    let ratios: Vec<(String, Direction, Ratio)> = match baseline {
+        Some(baseline) => compare(baseline, report).rows.into_iter().map(|row| (row.label, row.direction, row.ratio)).collect(),
+        None => report.ratios.iter().map(|against| (against.label.clone(), against.direction, against.ratio)).collect(),
+    };
+    ratios.into_iter().map(|(label, direction, ratio)| Judged { label, direction, ratio, kept: ratio.value >= least }).collect()
+}

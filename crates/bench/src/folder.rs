@@ -1,0 +1,133 @@
+//! `bench files`: the gold standard in a folder of the host, from its announcement to its report.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind, Result};
+use tempfile::TempDir;
+
+use crate::clock::{Clock, HostClock};
+use crate::contents::Contents;
+use crate::files::Run;
+use crate::machine::{Machine, Room};
+use crate::place::{HostFolder, Place};
+use crate::plan::{PlannedFile, bytes_of};
+use crate::report::{HOST, Report, SCHEMA, Series, Settings};
+
+const LAYER: &str = "benchmark";
+/// What a pause is cut into, so that nobody who wants to stop waits for all of it.
+const NAP: Duration = Duration::from_millis(100);
+
+/// What a run is going to do.
+#[derive(Debug, Clone)]
+pub struct Announced {
+    /// The files.
+    pub files: Vec<PlannedFile>,
+    /// Bytes that will be written.
+    pub bytes: u64,
+    /// Room where they will be.
+    pub room: Room,
+}
+
+impl Announced {
+    /// What `settings` mean in `folder`. [`Kind::Limit`] where the files have no room.
+    pub fn new(folder: &Path, settings: &Settings) -> Result<Self> {
+        let files = settings.plan.files()?;
+        let (bytes, room) = (bytes_of(&files), Room::of(folder)?);
+        // Tables of the file system take their part.
+        if bytes.saturating_add(bytes / 100) > room.free {
+            let message = format!("files of {bytes} bytes are to be written, and {} are free", room.free);
+            return Err(Error::new(Kind::Limit, LAYER, message).in_file(folder));
+        }
+        Ok(Self { files, bytes, room })
+    }
+}
+
+/// A new folder in `folder`, which goes with what is in it when it is dropped.
+pub(crate) fn scratch(folder: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("bandsaw-bench-").tempdir_in(folder);
+    made.map_err(|source| Error::io(LAYER, "make a folder in", source).in_file(folder))
+}
+
+/// Removes a scratch folder, and tells where that fails.
+pub(crate) fn clean_up(scratch: TempDir) -> Result<()> {
+    let path = scratch.path().to_owned();
+    scratch.close().map_err(|source| Error::io(LAYER, "remove", source).in_file(&path))
+}
+
+/// Rests, unless `progress` wants to stop.
+pub(crate) fn pause(seconds: f64, progress: &dyn Progress) -> Result<()> {
+    let clock = HostClock::default();
+    let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    while clock.now() < whole {
+        progress.check()?;
+        std::thread::sleep(NAP.min(whole.saturating_sub(clock.now())));
+    }
+    Ok(())
+}
+
+pub(crate) fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Writes and reads the files of `announced` in a new folder of `folder`, and removes them, whatever comes of it.
+pub fn run(folder: &Path, settings: &Settings, announced: &Announced, progress: &dyn Progress) -> Result<Report> {
+    let mut report = Report::begin("files", folder, settings);
+    let scratch = scratch(folder)?;
+    let place = HostFolder::new(scratch.path(), settings.caches);
+    report.series.push(series(&place, HOST, None, settings, &announced.files, progress)?);
+    clean_up(scratch)?;
+    report.ended = seconds_since_1970();
+    Ok(report)
+}
+
+/// Writes `files` in `place`, rests, sees to the caches, and reads them.
+pub(crate) fn series(
+    place: &dyn Place,
+    label: &str,
+    step: Option<&str>,
+    settings: &Settings,
+    files: &[PlannedFile],
+    progress: &dyn Progress,
+) -> Result<Series> {
+    let clock = HostClock::default();
+    let mut run = settings.run(place, &clock)?;
+    let mut samples = run.write(files, progress)?;
+    pause(settings.pause, progress)?;
+    let cooled = run.cool(files)?;
+    samples.extend(run.read(files, progress)?);
+    Ok(Series::new(label, step, cooled, samples))
+}
+
+impl Settings {
+    /// A run of files in `place` as these settings have it. [`Kind::Invalid`] for requests that are no whole blocks.
+    pub(crate) fn run<'a>(&self, place: &'a dyn Place, clock: &'a dyn Clock) -> Result<Run<'a>> {
+        const MOST: u64 = 256 << 20;
+        let request = usize::try_from(self.request).ok().filter(|_| self.request <= MOST);
+        let request = request.filter(|request| *request > 0 && request.is_multiple_of(crate::contents::ALIGNMENT));
+        let request = request.ok_or_else(|| {
+            Error::new(Kind::Invalid, LAYER, format!("requests are multiples of 4096 bytes, up to 256 MiB, not {}", self.request))
+        })?;
+        let contents = Contents::new(self.plan.seed, request, self.compressible);
+        Ok(Run { place, clock, contents, verify: self.verify })
+    }
+}
+
+impl Report {
+    /// A report without results.
+    pub(crate) fn begin(benchmark: &str, folder: &Path, settings: &Settings) -> Self {
+        Self {
+            schema: SCHEMA,
+            benchmark: benchmark.to_owned(),
+            tool: concat!("bandsaw ", env!("CARGO_PKG_VERSION")).to_owned(),
+            began: seconds_since_1970(),
+            ended: 0,
+            machine: Machine::this(folder),
+            settings: settings.clone(),
+            series: Vec::new(),
+            ratios: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}

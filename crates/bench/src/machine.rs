@@ -1,0 +1,96 @@
+//! What a run was made on: enough to compare, nothing that tells one machine from another of its kind.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine, without serial numbers or its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The system and its version.
+    pub system: String,
+    /// The processor.
+    pub processor: String,
+    /// How many threads it runs at a time.
+    pub cores: usize,
+    /// Bytes of memory; 0 where the system does not tell.
+    pub memory: u64,
+    /// The file system of the folder that was worked in.
+    pub file_system: String,
+}
+
+impl Machine {
+    /// This one, with the file system of `folder`.
+    pub fn this(folder: &Path) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim().to_owned()))
+        };
+        let release = read("/proc/sys/kernel/osrelease");
+        let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        Self {
+            system: format!("{} {}", std::env::consts::OS, release.trim()).trim().to_owned(),
+            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: memory.unwrap_or(0).saturating_mul(1024),
+            file_system: file_system(folder, &read("/proc/self/mounts")),
+        }
+    }
+}
+
+/// The type of the file system of `folder`: the mount that reaches furthest down to it, the last of those that do.
+fn file_system(folder: &Path, mounts: &str) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let mounted = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind) = (words.next()?.replace("\\040", " "), words.next()?);
+        folder.starts_with(&point).then(|| (point.len(), kind.to_owned()))
+    });
+    mounted.max_by_key(|(depth, _)| *depth).map_or_else(|| "unknown".to_owned(), |(_, kind)| kind)
+}
+
+/// Room in the file system of a folder, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// All of it.
+    pub total: u64,
+    /// What whoever asks may still use.
+    pub free: u64,
+}
+
+impl Room {
+    /// Of `folder`, which exists.
+    pub fn of(folder: &Path) -> bandsaw::Result<Self> {
+        let failed = |source: rustix::io::Errno| bandsaw::Error::io("benchmark", "look at", source).in_file(folder);
+        let found = rustix::fs::statvfs(folder).map_err(failed)?;
+        Ok(Self { total: found.f_blocks.saturating_mul(found.f_frsize), free: found.f_bavail.saturating_mul(found.f_frsize) })
+    }
+
+    /// What writing `bytes` takes of a disk's life, as a share: disks of this size are commonly rated for being written 600 times.
+    pub fn wear(&self, bytes: u64) -> f64 {
+        const RATED: f64 = 600.0;
+        bytes as f64 / (RATED * self.total.max(1) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_that_counts_is_the_nearest() {
+        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /proc tmpfs rw 0 0\n/dev/b /pro btrfs rw 0 0\n";
+        assert_eq!(file_system(Path::new("/proc"), mounts), "tmpfs");
+        assert_eq!(file_system(Path::new("/usr"), mounts), "ext4");
+    }
+
+    #[test]
+    fn a_machine_has_no_name() {
+        let machine = Machine::this(Path::new("/"));
+        assert!(machine.cores > 0 && !machine.system.is_empty());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let text = format!("{machine:?}");
+        assert!(host.trim().len() < 4 || !text.contains(host.trim()), "{text}");
+        assert!((Room { total: 1_000_000_000_000, free: 0 }.wear(53_300_000_000) - 8.883e-5).abs() < 1e-7);
+    }
+}

@@ -1,0 +1,201 @@
+//! A folder of the host.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use bandsaw::{Error, Result};
+
+use super::{Caches, Cooled, Place, Sink, Source};
+use crate::contents::ALIGNMENT;
+
+const LAYER: &str = "benchmark";
+/// Places of a file at which is asked whether they are in memory.
+const PROBES: u64 = 8;
+
+/// A folder of the host, used as any program does it.
+#[derive(Debug)]
+pub struct HostFolder {
+    folder: PathBuf,
+    caches: Caches,
+}
+
+impl HostFolder {
+    /// `folder` exists.
+    pub fn new(folder: &Path, caches: Caches) -> Self {
+        Self { folder: folder.to_owned(), caches }
+    }
+
+    fn failed(&self, name: &str, what: &'static str) -> impl Fn(io::Error) -> Error {
+        let path = self.folder.join(name);
+        move |source| Error::io(LAYER, what, source).in_file(&path)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.caches == Caches::Direct
+    }
+}
+
+impl Place for HostFolder {
+    fn create(&self, name: &str, _len: u64) -> Result<Box<dyn Sink + '_>> {
+        let file = direct(File::options().write(true).create_new(true), self.is_direct())
+            .open(self.folder.join(name))
+            .map_err(self.failed(name, "create"))?;
+        Ok(Box::new(HostFile { file, folder: self, name: name.to_owned(), direct: self.is_direct() }))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn Source + '_>> {
+        let file = direct(File::options().read(true), self.is_direct())
+            .open(self.folder.join(name))
+            .map_err(self.failed(name, "open"))?;
+        Ok(Box::new(HostFile { file, folder: self, name: name.to_owned(), direct: self.is_direct() }))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        std::fs::remove_file(self.folder.join(name)).map_err(self.failed(name, "remove"))
+    }
+
+    fn cool(&self, names: &[String]) -> Result<Cooled> {
+        match self.caches {
+            Caches::Direct => return Ok(Cooled::Direct),
+            Caches::Keep => return Ok(Cooled::Kept),
+            Caches::Drop => {}
+        }
+        let mut worst = Cooled::Dropped;
+        for name in names {
+            let path = self.folder.join(name);
+            match drop_from_cache(&path).map_err(self.failed(name, "drop from memory"))? {
+                Cooled::Dropped => {}
+                Cooled::StillInMemory => worst = Cooled::StillInMemory,
+                _ if worst == Cooled::Dropped => worst = Cooled::Asked,
+                _ => {}
+            }
+        }
+        Ok(worst)
+    }
+}
+
+/// Drops a file, which is durable, from the system's memory, and looks whether it has gone.
+pub(crate) fn drop_from_cache(path: &Path) -> io::Result<Cooled> {
+    let file = File::open(path)?;
+    forget(&file)?;
+    let len = file.metadata()?.len();
+    let mut answer = Cooled::Dropped;
+    for probe in 0..PROBES.min(len) {
+        // From behind: a probe that finds nothing may have the system read ahead.
+        match is_in_memory(&file, len - 1 - (len - 1) / PROBES * probe) {
+            Some(false) => {}
+            Some(true) => return Ok(Cooled::StillInMemory),
+            None => answer = Cooled::Asked,
+        }
+    }
+    Ok(answer)
+}
+
+#[cfg(target_os = "linux")]
+fn forget(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether a byte of a file can be read without waiting for a disk; `None` where that cannot be asked.
+#[cfg(target_os = "linux")]
+fn is_in_memory(file: &File, offset: u64) -> Option<bool> {
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    let mut byte = [0];
+    match preadv2(file, &mut [io::IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Some(true),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_in_memory(_file: &File, _offset: u64) -> Option<bool> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn direct(options: &mut std::fs::OpenOptions, direct: bool) -> &mut std::fs::OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    if direct { options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32) } else { options }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn direct(options: &mut std::fs::OpenOptions, _direct: bool) -> &mut std::fs::OpenOptions {
+    options
+}
+
+/// From here on through the cache: what is left is no whole block.
+#[cfg(target_os = "linux")]
+fn leave_direct(file: &File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags - rustix::fs::OFlags::DIRECT)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn leave_direct(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// An open file.
+#[derive(Debug)]
+struct HostFile<'a> {
+    file: File,
+    folder: &'a HostFolder,
+    name: String,
+    direct: bool,
+}
+
+impl HostFile<'_> {
+    /// Direct I/O knows whole blocks only: the rest of a file goes through the cache.
+    fn prepare(&mut self, len: usize) -> io::Result<()> {
+        if self.direct && !len.is_multiple_of(ALIGNMENT) {
+            self.direct = false;
+            leave_direct(&self.file)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for HostFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.prepare(bytes.len()).and_then(|()| self.file.write_all(bytes));
+        written.map_err(self.folder.failed(&self.name, "write"))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.file.sync_all().map_err(self.folder.failed(&self.name, "flush"))
+    }
+}
+
+impl Source for HostFile<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<()> {
+        let read = self.prepare(buf.len()).and_then(|()| self.file.read_exact(buf));
+        read.map_err(self.folder.failed(&self.name, "read"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_dropped_or_it_is_told_that_it_was_not() {
+        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = scratch.path().join("file");
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        let cooled = drop_from_cache(&path).unwrap();
+        assert!(matches!(cooled, Cooled::Dropped | Cooled::StillInMemory | Cooled::Asked));
+        file.read_exact_at(&mut [0; 4096], 0).unwrap();
+        assert_ne!(is_in_memory(&file, 0), Some(false), "what was just read is in memory");
+    }
+}

@@ -1,0 +1,140 @@
+//! Which files are written, and in which order.
+
+use bandsaw::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::noise::Noise;
+
+/// The sixteen sizes of the gold standard, in bytes.
+pub const SIZES: [u64; 16] = {
+    let mb = [2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 800, 1000, 2000];
+    let mut sizes = [0; 16];
+    let mut n = 0;
+    while n < 16 {
+        sizes[n] = mb[n] * 1_000_000;
+        n += 1;
+    }
+    sizes
+};
+/// How many sets the gold standard has: 160 files, 53.3 GB.
+pub const SETS: u32 = 10;
+/// The smallest and the largest size that are drawn at random.
+pub const RANDOM: (u64, u64) = (2_000_000, 2_000_000_000);
+/// More files than this are a mistake.
+const MOST_FILES: usize = 100_000;
+
+/// A file to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedFile {
+    /// Its set, from 1.
+    pub set: u32,
+    /// Its place in the order, from 1.
+    pub number: u32,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl PlannedFile {
+    /// What it is called.
+    pub fn name(&self) -> String {
+        format!("{:03}-{:03}-{}", self.set, self.number, self.size)
+    }
+}
+
+/// What decides which files are written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The sizes of a set, in bytes, before they are scaled; with [`random`](Self::random), of nothing.
+    pub sizes: Vec<u64>,
+    /// How often the sizes are gone through.
+    pub sets: u32,
+    /// What every size is multiplied by. Counts stay.
+    pub scale: f64,
+    /// Of order, sizes drawn and contents.
+    pub seed: u64,
+    /// Instead of `sizes`, so many a set drawn between 2 MB and 2 GB, small ones as often as large ones by order of magnitude.
+    pub random: Option<u32>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { sizes: SIZES.to_vec(), sets: SETS, scale: 1.0, seed: 1, random: None }
+    }
+}
+
+impl Plan {
+    /// The files in the order in which they are written, random within each set. [`Kind::Invalid`] where there are none, or a size
+    /// comes to nothing.
+    pub fn files(&self) -> Result<Vec<PlannedFile>> {
+        let invalid = |why: &'static str| Error::new(Kind::Invalid, "benchmark", why);
+        let per_set = self.random.map_or(self.sizes.len(), |count| count as usize);
+        if per_set.saturating_mul(self.sets as usize) > MOST_FILES {
+            return Err(invalid("more than 100,000 files"));
+        }
+        if !(self.scale.is_finite() && self.scale > 0.0) {
+            return Err(invalid("sizes can be scaled by positive numbers only"));
+        }
+        let mut noise = Noise::new(self.seed);
+        let mut files = Vec::new();
+        for set in 1..=self.sets {
+            let mut sizes = match self.random {
+                Some(count) => (0..count).map(|_| noise.between(RANDOM.0, RANDOM.1)).collect(),
+                None => self.sizes.clone(),
+            };
+            noise.shuffle(&mut sizes);
+            for size in sizes {
+                let size = (size as f64 * self.scale).round() as u64;
+                if size == 0 {
+                    return Err(invalid("a file would have no bytes"));
+                }
+                files.push(PlannedFile { set, number: files.len() as u32 + 1, size });
+            }
+        }
+        if files.is_empty() { Err(invalid("there are no files to write")) } else { Ok(files) }
+    }
+}
+
+/// Bytes of all files.
+pub fn bytes_of(files: &[PlannedFile]) -> u64 {
+    files.iter().map(|file| file.size).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gold_standard_is_what_was_published() {
+        let files = Plan::default().files().unwrap();
+        assert_eq!((files.len(), bytes_of(&files)), (160, 53_300_000_000));
+        let first: Vec<u64> = files[..16].iter().map(|file| file.size).collect();
+        let mut ordered = first.clone();
+        ordered.sort_unstable();
+        assert_eq!(ordered, SIZES);
+        assert_ne!(first, ordered, "a set is in random order");
+        assert_ne!(first, files[16..32].iter().map(|file| file.size).collect::<Vec<_>>(), "each in its own");
+        assert_eq!(files, Plan::default().files().unwrap());
+    }
+
+    #[test]
+    fn sizes_are_scaled_and_counts_are_not() {
+        let plan = Plan { scale: 0.001, ..Plan::default() };
+        assert_eq!(bytes_of(&plan.files().unwrap()), 53_300_000);
+        assert_eq!(plan.files().unwrap().len(), 160);
+        let random = Plan { random: Some(5), sets: 3, ..Plan::default() }.files().unwrap();
+        assert!(random.len() == 15 && random.iter().all(|file| (RANDOM.0..=RANDOM.1).contains(&file.size)));
+    }
+
+    #[test]
+    fn plans_of_nothing_are_refused() {
+        for plan in [
+            Plan { sizes: Vec::new(), ..Plan::default() },
+            Plan { sets: 0, ..Plan::default() },
+            Plan { scale: 1e-12, ..Plan::default() },
+            Plan { scale: f64::NAN, ..Plan::default() },
+            Plan { sets: u32::MAX, ..Plan::default() },
+        ] {
+            assert_eq!(plan.files().unwrap_err().kind(), Kind::Invalid, "{plan:?}");
+        }
+    }
+}

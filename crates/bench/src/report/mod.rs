@@ -1,0 +1,234 @@
+//! What was measured, as it is kept and passed on.
+//!
+//! * [`Report`]: all of it, as JSON with a schema.
+//! * [`csv`]: a line for each sample.
+//! * [`html`]: a page to look at.
+//! * [`table`]: rows of words.
+//! * [`plot`]: its pictures, as SVG; as PNG, [`png`].
+
+mod chart;
+pub mod csv;
+pub mod html;
+pub mod plot;
+pub mod png;
+mod scale;
+pub mod table;
+
+use serde::{Deserialize, Serialize};
+
+use bandsaw::{Error, Kind, Result};
+
+use crate::machine::Machine;
+use crate::place::{Caches, Cooled};
+use crate::plan::Plan;
+use crate::sample::{Direction, Sample};
+use crate::stats::ratio::Ratio;
+use crate::stats::{self, Summary};
+
+/// The version of what is written; a reader of another refuses it.
+pub const SCHEMA: u32 = 1;
+/// The series that others are compared with.
+pub const HOST: &str = "host";
+
+/// A run of a benchmark.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Which benchmark: `files`, or the protocol of `images`.
+    pub benchmark: String,
+    /// The program and its version.
+    pub tool: String,
+    /// When it began and ended, in seconds since 1970.
+    pub began: u64,
+    /// When it ended.
+    pub ended: u64,
+    /// On what.
+    pub machine: Machine,
+    /// What was asked for.
+    pub settings: Settings,
+    /// What was measured, in the order in which it was.
+    pub series: Vec<Series>,
+    /// Each image against the host, in each direction.
+    pub ratios: Vec<Against>,
+    /// What the reader should know.
+    pub notes: Vec<String>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The files.
+    pub plan: Plan,
+    /// Bytes of a request.
+    pub request: u64,
+    /// How the system's memory is kept out.
+    pub caches: Caches,
+    /// Whether files can be compressed.
+    pub compressible: bool,
+    /// Whether they were compared when they were read.
+    pub verify: bool,
+    /// Seconds of rest before each measurement.
+    pub pause: f64,
+}
+
+/// Files of one kind of place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What it is: `host`, or a kind of image.
+    pub label: String,
+    /// The kind of image; none for the host.
+    pub image: Option<ImageKind>,
+    /// The step of a protocol that it is, if it has several.
+    pub step: Option<String>,
+    /// What became of the cache between writing and reading.
+    pub cooled: Cooled,
+    /// Every file.
+    pub samples: Vec<Sample>,
+    /// What the samples of writing say.
+    pub write: Option<Summary>,
+    /// The same with the final flush.
+    pub write_flushed: Option<Summary>,
+    /// What the samples of reading say.
+    pub read: Option<Summary>,
+    /// What reading one file and writing another says.
+    pub stream: Option<Summary>,
+    /// Bytes of a band, where a series is one of several band sizes.
+    pub band_size: Option<u64>,
+    /// What the image took on disk, in the order of time.
+    pub space: Vec<Space>,
+    /// What the process that serves the image used, if that was told.
+    pub process: Option<Process>,
+}
+
+/// A kind of image, and how it is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageKind {
+    /// The container: `UDSB`.
+    pub format: String,
+    /// Bits of its AES key; 0 for none.
+    pub key_bits: u32,
+    /// The file system within.
+    pub file_system: String,
+    /// `library`, `nbd` or `mount`.
+    pub via: String,
+}
+
+/// What an image takes at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// After which step.
+    pub at: String,
+    /// Bytes of storage behind it.
+    pub on_disk: u64,
+    /// Files of bands, for a bundle.
+    pub bands: Option<u64>,
+    /// Bytes in use in its volume, where that was asked.
+    pub in_use: Option<u64>,
+}
+
+/// What a process used.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Seconds that went by.
+    pub real: f64,
+    /// Seconds of processors in the program.
+    pub user: f64,
+    /// Seconds of processors in the system.
+    pub system: f64,
+    /// The most threads that were seen.
+    pub threads: u64,
+}
+
+impl Process {
+    /// Processors used on average.
+    pub fn processors(&self) -> f64 {
+        (self.user + self.system) / self.real.max(1e-9)
+    }
+}
+
+/// A series against the host's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    /// The series, with its step.
+    pub label: String,
+    /// Which way.
+    pub direction: Direction,
+    /// The ratio of speeds.
+    pub ratio: Ratio,
+}
+
+impl Series {
+    /// A series with its summaries.
+    pub fn new(label: impl Into<String>, step: Option<&str>, cooled: Cooled, samples: Vec<Sample>) -> Self {
+        Self {
+            label: label.into(),
+            image: None,
+            step: step.map(str::to_owned),
+            cooled,
+            write: Summary::of(&samples, Direction::Write, false),
+            write_flushed: Summary::of(&samples, Direction::Write, true),
+            read: Summary::of(&samples, Direction::Read, false),
+            stream: Summary::of(&samples, Direction::Stream, false),
+            band_size: None,
+            samples,
+            space: Vec::new(),
+            process: None,
+        }
+    }
+
+    /// What it is called, with its step.
+    pub fn name(&self) -> String {
+        self.step.as_ref().map_or_else(|| self.label.clone(), |step| format!("{}, {step}", self.label))
+    }
+
+    /// What is known of one direction.
+    pub fn summary(&self, direction: Direction) -> Option<&Summary> {
+        match direction {
+            Direction::Write => self.write.as_ref(),
+            Direction::Read => self.read.as_ref(),
+            Direction::Stream => self.stream.as_ref(),
+        }
+    }
+}
+
+impl Report {
+    /// Computes each series against the host's at the same step; where the host has no such step, against all of the host's.
+    pub fn compare_with_host(&mut self) {
+        let of_host = |direction, step: &Option<String>| -> Vec<_> {
+            let host = || self.series.iter().filter(|series| series.label == HOST);
+            let same = host().any(|series| series.step == *step);
+            let host = host().filter(|series| !same || series.step == *step);
+            host.flat_map(|series| stats::speeds(&series.samples, direction)).collect()
+        };
+        let others = self.series.iter().filter(|series| series.label != HOST);
+        self.ratios = others
+            .flat_map(|series| Direction::ALL.map(|direction| (series, direction)))
+            .filter_map(|(series, direction)| {
+                let ratio = Ratio::of(&stats::speeds(&series.samples, direction), &of_host(direction, &series.step))?;
+                Some(Against { label: series.name(), direction, ratio })
+            })
+            .collect();
+    }
+
+    /// As it is kept.
+    pub fn to_json(&self) -> Result<String> {
+        let json = serde_json::to_string_pretty(self);
+        Ok(json.map_err(|error| Error::new(Kind::Io, "benchmark", error.to_string()))? + "\n")
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote. [`Kind::Unsupported`] for another schema, [`Kind::Invalid`] for other files.
+    pub fn from_json(json: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let invalid =
+            |error: serde_json::Error| Error::new(Kind::Invalid, "benchmark", format!("not the JSON of a benchmark: {error}"));
+        let Version { schema } = serde_json::from_str(json).map_err(invalid)?;
+        if schema != SCHEMA {
+            return Err(Error::unsupported("benchmark", format!("results have schema {schema}; this program knows {SCHEMA}")));
+        }
+        serde_json::from_str(json).map_err(invalid)
+    }
+}

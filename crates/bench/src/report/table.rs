@@ -1,0 +1,197 @@
+//! Results as rows of words: what the terminal, the page and docs/benchmarks.md show alike.
+
+use super::{Report, Series};
+use crate::sample::Direction;
+use crate::stats::Summary;
+use crate::units::{bytes, decimal, rate, seconds};
+
+/// A heading and rows; the first column is text, the others are numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Names of columns.
+    pub heading: Vec<String>,
+    /// Rows, as long as the heading.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(title: &str, heading: &[&str]) -> Self {
+        Self { title: title.to_owned(), heading: heading.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// As Markdown has it.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            format!("| {} |\n", cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | "))
+        };
+        let rule: Vec<String> = (0..self.heading.len()).map(|n| if n == 0 { "---" } else { "--:" }.to_owned()).collect();
+        [line(&self.heading), line(&rule)].into_iter().chain(self.rows.iter().map(|row| line(row))).collect()
+    }
+}
+
+/// All tables that a report has something to show in.
+pub fn tables(report: &Report) -> Vec<Table> {
+    let mut tables = vec![speeds(report), lines(report), ratios(report), space(report), processes(report)];
+    tables.retain(|table| !table.rows.is_empty());
+    tables
+}
+
+/// Each series' summaries, in the order in which they were measured.
+fn summaries(report: &Report) -> impl Iterator<Item = (&Series, &'static str, &Summary)> {
+    report.series.iter().flat_map(|series| {
+        let of = [
+            ("write", &series.write),
+            ("write and flush", &series.write_flushed),
+            ("read", &series.read),
+            ("stream", &series.stream),
+        ];
+        of.into_iter().filter_map(move |(what, summary)| summary.as_ref().map(|summary| (series, what, summary)))
+    })
+}
+
+fn speeds(report: &Report) -> Table {
+    let heading = ["", "", "files", "bytes", "20 % trimmed mean", "[of", "to]", "mean", "median", "slowest", "fastest"];
+    let mut table = Table::new("Speeds", &heading);
+    for (series, what, summary) in summaries(report) {
+        let middle = summary.trimmed_mean;
+        let noisy = if summary.too_noisy { " (too noisy to say)" } else { "" };
+        table.rows.push(vec![
+            series.name(),
+            what.to_owned(),
+            summary.count.to_string(),
+            bytes(summary.bytes),
+            format!("{}{noisy}", rate(middle.value)),
+            rate(middle.low),
+            rate(middle.high),
+            rate(summary.mean),
+            rate(summary.median),
+            rate(summary.min),
+            rate(summary.max),
+        ]);
+    }
+    table
+}
+
+fn lines(report: &Report) -> Table {
+    let heading = ["", "", "Theil-Sen rate", "[of", "to]", "linear rate", "latency", "dispersion", "first set", "later sets"];
+    let mut table = Table::new("Rates and latencies", &heading);
+    for (series, what, summary) in summaries(report).filter(|(.., summary)| summary.linear.is_some()) {
+        let robust = |of: fn(&crate::stats::Bounded) -> f64| {
+            summary.theil_sen.as_ref().map_or_else(|| "none".to_owned(), |found| rate(of(found)))
+        };
+        let change = |of: fn(&crate::stats::FirstAndLater) -> f64| {
+            summary.first_and_later.as_ref().map_or_else(String::new, |found| rate(of(found)))
+        };
+        let linear = summary.linear.map(|linear| {
+            let flag = if linear.negative_latency { " (negative: no line)" } else { "" };
+            (if linear.rate > 0.0 { rate(linear.rate) } else { "none".to_owned() }, format!("{}{flag}", seconds(linear.latency)))
+        });
+        let (linear, latency) = linear.unwrap_or_default();
+        table.rows.push(vec![
+            series.name(),
+            what.to_owned(),
+            robust(|found| found.value),
+            robust(|found| found.low),
+            robust(|found| found.high),
+            linear,
+            latency,
+            summary.dispersion.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share)),
+            change(|found| found.first),
+            change(|found| found.later),
+        ]);
+    }
+    table
+}
+
+fn ratios(report: &Report) -> Table {
+    let mut table = Table::new("Speed over the host's", &["", "", "ratio", "[of", "to]", "verdict"]);
+    for against in &report.ratios {
+        let ratio = against.ratio;
+        let words = [ratio.value, ratio.low, ratio.high].map(|ratio| format!("{ratio:.2}"));
+        let [value, low, high] = words;
+        table.rows.push(vec![
+            against.label.clone(),
+            against.direction.to_string(),
+            value,
+            low,
+            high,
+            ratio.verdict.words().to_owned(),
+        ]);
+    }
+    table
+}
+
+fn space(report: &Report) -> Table {
+    let mut table = Table::new("Size on disk", &["", "after", "on disk", "bands", "in use within"]);
+    for series in &report.series {
+        for space in &series.space {
+            table.rows.push(vec![
+                series.name(),
+                space.at.clone(),
+                bytes(space.on_disk),
+                space.bands.map_or_else(String::new, |bands| bands.to_string()),
+                space.in_use.map_or_else(String::new, bytes),
+            ]);
+        }
+    }
+    table
+}
+
+fn processes(report: &Report) -> Table {
+    let mut table = Table::new("The process that serves the image", &["", "real", "user", "system", "processors", "threads"]);
+    for series in &report.series {
+        let Some(process) = &series.process else { continue };
+        table.rows.push(vec![
+            series.name(),
+            seconds(process.real),
+            seconds(process.user),
+            seconds(process.system),
+            format!("{:.2}", process.processors()),
+            process.threads.to_string(),
+        ]);
+    }
+    table
+}
+
+/// What the reader should know of a run, beside its numbers.
+pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
+    let (settings, machine) = (&report.settings, &report.machine);
+    let files: Vec<_> = report
+        .series
+        .iter()
+        .map(|series| series.samples.iter().filter(|sample| sample.direction == Direction::Write).count())
+        .collect();
+    let mut facts = vec![
+        ("Benchmark", format!("{}, {}", report.benchmark, report.tool)),
+        (
+            "Machine",
+            format!("{}, {} cores, {} of memory, {}", machine.processor, machine.cores, bytes(machine.memory), machine.system),
+        ),
+        ("Files on", machine.file_system.clone()),
+        (
+            "Files",
+            format!(
+                "{} written at most in a series, sizes times {}, {} sets, seed {}",
+                files.iter().max().unwrap_or(&0),
+                settings.plan.scale,
+                settings.plan.sets,
+                settings.plan.seed
+            ),
+        ),
+        ("Requests", decimal(settings.request as f64)),
+        ("Contents", if settings.compressible { "compressible" } else { "incompressible" }.to_owned()),
+    ];
+    for series in report.series.iter().filter(|series| series.read.is_some()) {
+        let fact = ("Caches", series.cooled.words().to_owned());
+        if !facts.contains(&fact) {
+            facts.push(fact);
+        }
+    }
+    if report.series.iter().flat_map(|series| [&series.write, &series.read]).flatten().any(|summary| summary.cache_speed > 0) {
+        facts.push(("Note", "files under 1 MB are here: what they tell is the speed of memory".to_owned()));
+    }
+    facts.extend(report.notes.iter().map(|note| ("Note", note.clone())));
+    facts
+}

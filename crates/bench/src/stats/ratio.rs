@@ -1,0 +1,166 @@
+//! How much faster one series is than another, and how sure that is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::order::{mean, quantile, sorted, trimmed};
+use crate::noise::Noise;
+
+/// How often samples are drawn again.
+const DRAWS: usize = 2000;
+/// An interval as wide as this, upper bound over lower, says nothing.
+const TOO_WIDE: f64 = 1.25;
+/// Within this of 1, both ways, two series count as equally fast.
+const SAME: f64 = 1.05;
+/// Taken away at each end for the trimmed mean.
+pub const TRIMMED: f64 = 0.2;
+
+/// A file's size in bytes and its speed in bytes a second.
+pub type Speed = (u64, f64);
+
+/// What an interval says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// All of the interval is above 1.
+    Faster,
+    /// All of it is below 1.
+    Slower,
+    /// It holds 1, and nothing further from it than 5 %.
+    Same,
+    /// It is too wide to say.
+    TooNoisy,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Same => "the same",
+            Self::TooNoisy => "too noisy to say",
+        }
+    }
+}
+
+/// Speed over speed, with bounds that hold in 95 of 100 cases.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Of the trimmed means.
+    pub value: f64,
+    /// Lower bound.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+    /// What that says.
+    pub verdict: Verdict,
+}
+
+impl Ratio {
+    /// The speed of `ours` over that of `theirs`; `None` where one is empty. Each size is drawn from as often as it was measured,
+    /// so that the mixture of sizes stays what it was. The same samples give the same bounds.
+    pub fn of(ours: &[Speed], theirs: &[Speed]) -> Option<Self> {
+        let value = trimmed_mean(ours)? / trimmed_mean(theirs)?;
+        let (ours, theirs) = (Strata::of(ours), Strata::of(theirs));
+        let mut noise = Noise::new(0xB007);
+        let draws: Vec<f64> = (0..DRAWS)
+            .filter_map(|_| Some(ours.draw(&mut noise)? / theirs.draw(&mut noise)?))
+            .filter(|ratio| ratio.is_finite())
+            .collect();
+        let (low, high) = bounds(&draws)?;
+        Some(Self { value, low, high, verdict: verdict(low, high) })
+    }
+}
+
+fn verdict(low: f64, high: f64) -> Verdict {
+    match () {
+        () if low > 1.0 => Verdict::Faster,
+        () if high < 1.0 => Verdict::Slower,
+        () if low >= 1.0 / SAME && high <= SAME => Verdict::Same,
+        () => Verdict::TooNoisy,
+    }
+}
+
+/// Bounds of the trimmed mean of speeds.
+pub fn trimmed_bounds(speeds: &[Speed]) -> Option<(f64, f64)> {
+    let (strata, mut noise) = (Strata::of(speeds), Noise::new(0xB007));
+    bounds(&(0..DRAWS).filter_map(|_| strata.draw(&mut noise)).collect::<Vec<_>>())
+}
+
+/// Whether bounds are so far apart that nothing can be said.
+pub fn too_wide(low: f64, high: f64) -> bool {
+    high > low * TOO_WIDE
+}
+
+fn bounds(draws: &[f64]) -> Option<(f64, f64)> {
+    let sorted = sorted(draws);
+    Some((quantile(&sorted, 0.025)?, quantile(&sorted, 0.975)?))
+}
+
+/// The mean of speeds without the slowest and fastest fifth.
+pub fn trimmed_mean(speeds: &[Speed]) -> Option<f64> {
+    mean(&trimmed(&speeds.iter().map(|(_, speed)| *speed).collect::<Vec<_>>(), TRIMMED))
+}
+
+/// Speeds by size; sizes that were measured once or twice only are one stratum.
+struct Strata(Vec<Vec<f64>>);
+
+/// Fewer samples of a size vary too little when they are drawn again.
+const ENOUGH: usize = 3;
+
+impl Strata {
+    fn of(speeds: &[Speed]) -> Self {
+        let mut by_size: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for (size, speed) in speeds {
+            by_size.entry(*size).or_default().push(*speed);
+        }
+        let (mut strata, rare): (Vec<_>, Vec<_>) = by_size.into_values().partition(|speeds| speeds.len() >= ENOUGH);
+        strata.push(rare.into_iter().flatten().collect());
+        strata.retain(|stratum| !stratum.is_empty());
+        Self(strata)
+    }
+
+    /// The trimmed mean of as many samples drawn at random.
+    fn draw(&self, noise: &mut Noise) -> Option<f64> {
+        let drawn: Vec<f64> = self
+            .0
+            .iter()
+            .flat_map(|stratum| stratum.iter().map(|_| stratum[noise.below(stratum.len())]).collect::<Vec<_>>())
+            .collect();
+        mean(&trimmed(&drawn, TRIMMED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four sizes, ten times each, at this speed give or take a share.
+    fn series(speed: f64, share: f64, seed: u64) -> Vec<Speed> {
+        let mut noise = Noise::new(seed);
+        (0..40).map(|n| (n % 4, speed * (1.0 + share * (2.0 * noise.share() - 1.0)))).collect()
+    }
+
+    #[test]
+    fn what_differs_is_told_and_what_does_not() {
+        let verdict =
+            |ours: f64, theirs: f64, share: f64| Ratio::of(&series(ours, share, 1), &series(theirs, share, 2)).unwrap().verdict;
+        assert_eq!(verdict(120.0, 100.0, 0.1), Verdict::Faster);
+        assert_eq!(verdict(80.0, 100.0, 0.1), Verdict::Slower);
+        assert_eq!(verdict(100.0, 100.0, 0.02), Verdict::Same);
+        assert_eq!(verdict(100.0, 100.0, 0.99), Verdict::TooNoisy);
+        assert!(Ratio::of(&[], &series(1.0, 0.1, 1)).is_none());
+    }
+
+    #[test]
+    fn bounds_hold_the_truth_as_often_as_they_say() {
+        let held = (0..100).filter(|seed| {
+            let ratio = Ratio::of(&series(100.0, 0.3, 2 * seed), &series(100.0, 0.3, 2 * seed + 1)).unwrap();
+            ratio.low <= 1.0 && 1.0 <= ratio.high
+        });
+        let held = held.count();
+        assert!((86..=100).contains(&held), "{held} of 100 intervals hold 1");
+    }
+}

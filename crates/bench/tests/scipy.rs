@@ -1,0 +1,136 @@
+//! Statistics against SciPy and NumPy on random data, to a billionth.
+//!
+//! The Python is that of `tests/peers`: what `BANDSAW_PEER_PYTHON` names, or the one that `scripts/install-test-tools` made. Without
+//! it the test is skipped by name; with `BANDSAW_REQUIRE_PEERS=1` that is a failure.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use bandsaw_bench::noise::Noise;
+use bandsaw_bench::sample::{Direction, Sample};
+use bandsaw_bench::stats::Summary;
+use bandsaw_bench::stats::line::{least_squares, theil_sen};
+use bandsaw_bench::stats::order::{mean, median, quantile, sorted, trimmed};
+use serde_json::{Value, json};
+
+/// Prints what theirs say of each series of points in a file.
+const THEIRS: &str = r"
+import json, sys
+import numpy, scipy.stats
+told = []
+for points in json.load(open(sys.argv[1])):
+    x, y = numpy.array(points).T
+    line = scipy.stats.linregress(x, y)
+    slope, at_zero, low, high = scipy.stats.theilslopes(y, x, 0.95, method='joint')
+    told.append([
+        numpy.mean(y), numpy.median(y), scipy.stats.trim_mean(y, 0.2), numpy.percentile(y, 2.5), numpy.percentile(y, 97.5),
+        line.slope, line.intercept, slope, at_zero, low, high,
+    ])
+json.dump([[float(value) for value in values] for values in told], sys.stdout)
+";
+
+const NAMES: [&str; 11] = [
+    "mean",
+    "median",
+    "trimmed mean",
+    "2.5 %",
+    "97.5 %",
+    "least squares: slope",
+    "least squares: at zero",
+    "Theil-Sen: slope",
+    "Theil-Sen: at zero",
+    "Theil-Sen: low",
+    "Theil-Sen: high",
+];
+
+fn ours(points: &[(f64, f64)]) -> [f64; 11] {
+    let y: Vec<f64> = points.iter().map(|(_, y)| *y).collect();
+    let (line, robust) = (least_squares(points).unwrap(), theil_sen(points).unwrap());
+    [
+        mean(&y).unwrap(),
+        median(&y).unwrap(),
+        mean(&trimmed(&y, 0.2)).unwrap(),
+        quantile(&sorted(&y), 0.025).unwrap(),
+        quantile(&sorted(&y), 0.975).unwrap(),
+        line.slope,
+        line.at_zero,
+        robust.line.slope,
+        robust.line.at_zero,
+        robust.slopes.0,
+        robust.slopes.1,
+    ]
+}
+
+/// Series with and without ties, outliers and a slope.
+fn series() -> Vec<Vec<(f64, f64)>> {
+    let mut noise = Noise::new(2026);
+    (0..60)
+        .map(|n| {
+            let (count, steps) = (3 + noise.below(170), 3 + noise.below(20) as u64);
+            (0..count as u64)
+                .map(|point| {
+                    // Two at least differ.
+                    let x = if point < 2 { point as f64 } else { (noise.number() % steps) as f64 * 2e6 };
+                    let y = 0.01 + x * 1e-8 * (1.0 + noise.share()) + if noise.below(10) == 0 { noise.share() } else { 0.0 };
+                    (x, if n % 3 == 0 { (y * 50.0).round() / 50.0 } else { y })
+                })
+                .collect()
+        })
+        .collect()
+}
+
+fn python() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = || {
+        set("BANDSAW_TEST_CACHE")
+            .or_else(|| Some(set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?.join("bandsaw-tests")))
+    };
+    let python = set("BANDSAW_PEER_PYTHON").or_else(|| Some(cache()?.join("peer-python/bin/python")))?;
+    let import = Command::new(&python).args(["-c", "import numpy, scipy.stats"]).stderr(Stdio::null()).status();
+    import.is_ok_and(|status| status.success()).then_some(python)
+}
+
+#[test]
+fn scipy_and_numpy_say_the_same() {
+    let Some(python) = python() else {
+        assert!(std::env::var_os("BANDSAW_REQUIRE_PEERS").is_none(), "no Python with scipy");
+        eprintln!("skipped: scipy_and_numpy_say_the_same: no Python with scipy");
+        return;
+    };
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (path, series) = (scratch.path().join("points.json"), series());
+    std::fs::write(&path, json!(series).to_string()).unwrap();
+    let told = Command::new(python).args(["-c", THEIRS]).arg(&path).output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told: Vec<Vec<Option<f64>>> = serde_json::from_slice::<Value>(&told.stdout)
+        .map(|told| serde_json::from_value(told).unwrap())
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&told.stdout)));
+    assert_eq!(told.len(), series.len());
+    for (points, told) in series.iter().zip(told) {
+        for ((name, ours), theirs) in NAMES.iter().zip(ours(points)).zip(told) {
+            // They have no bounds where a bound would be beyond all slopes; ours is the last of these.
+            let Some(theirs) = theirs else { continue };
+            let close = (ours - theirs).abs() <= 1e-9 * ours.abs().max(theirs.abs());
+            assert!(close, "{name} of {} points: ours {ours:e}, theirs {theirs:e}", points.len());
+        }
+    }
+}
+
+#[test]
+fn a_summary_is_made_of_these() {
+    let samples: Vec<Sample> = series()[1]
+        .iter()
+        .map(|(x, y)| Sample {
+            direction: Direction::Read,
+            set: 1,
+            number: 1,
+            size_bytes: *x as u64 + 2_000_000,
+            seconds: *y,
+            flushed_seconds: None,
+        })
+        .collect();
+    let summary = Summary::of(&samples, Direction::Read, false).unwrap();
+    let points: Vec<(f64, f64)> = samples.iter().map(|sample| (sample.size_bytes as f64, sample.seconds)).collect();
+    assert_eq!(summary.theil_sen.unwrap().value, 1.0 / theil_sen(&points).unwrap().line.slope);
+    assert_eq!(summary.linear.unwrap().latency, least_squares(&points).unwrap().at_zero);
+}
