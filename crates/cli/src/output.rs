@@ -167,6 +167,13 @@ impl Output {
         }
     }
 
+    /// What is about to be done, before it is.
+    pub(crate) fn tell_plan(&self, text: &str) {
+        if !self.quiet && !self.json {
+            let _ = writeln!(io::stderr(), "{}", printable(text));
+        }
+    }
+
     /// What failed, and what to do next.
     pub(crate) fn error(&self, text: &str, hint: Option<&str>) {
         self.tell(Style::Problem, "error", text);

@@ -2,9 +2,6 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
 use common::Scratch;
 
 /// What the browser does with the page; says `sound` if all of it went well.
@@ -42,26 +39,8 @@ fn a_page_is_one_file_and_safe_from_names() {
 
 #[test]
 fn a_browser_shows_it() {
-    let browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
-        .into_iter()
-        .find(|path| Path::new(path).exists());
-    let node = Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
-    let (Some(browser), true) = (browser, node) else {
-        eprintln!("skipped: a_browser_shows_it: needs chromium and node");
-        return;
-    };
     let scratch = Scratch::new();
     image(&scratch);
     scratch.ok(&["report", "Docs.sparsebundle", "-o", "report.html"]);
-    scratch.write("visit.mjs", VISIT);
-    let page = scratch.path("report.html");
-    let visit = Command::new("node")
-        .arg(scratch.path("visit.mjs"))
-        .arg(browser)
-        .arg(&page)
-        .arg(scratch.path("profile"))
-        .output()
-        .unwrap();
-    let (said, failed) = (String::from_utf8_lossy(&visit.stdout), String::from_utf8_lossy(&visit.stderr));
-    assert!(visit.status.success() && said.trim() == "sound", "{said}\n{failed}");
+    common::browse(&scratch, "report.html", VISIT);
 }

@@ -3,6 +3,7 @@
 mod advise;
 #[cfg(target_os = "linux")]
 mod attach;
+mod bench;
 mod cat;
 mod check;
 mod checksum;
@@ -127,6 +128,8 @@ pub(crate) enum Command {
     Advise(advise::Advise),
     /// Write a page of HTML about an image: layers, volumes, and a map of its bands
     Report(report::Report),
+    /// Measure folders and disk images as programs use them, and compare the results
+    Bench(bench::Bench),
     /// Check an image against the checksums stored in it
     Verify(verify::Verify),
     /// Sum the disk in an image, whatever format it is in
@@ -222,6 +225,7 @@ impl Command {
             Self::Reband(verb) => verb.run(output),
             Self::Advise(verb) => verb.run(output),
             Self::Report(verb) => verb.run(output),
+            Self::Bench(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
             Self::Check(verb) => verb.run(output),

@@ -122,3 +122,28 @@ pub(crate) fn inventory(root: &Path) -> Vec<String> {
     lines.sort();
     lines
 }
+
+/// What drives a browser, to be followed by what is done with a page.
+const BROWSER: &str = include_str!("browser.js");
+
+/// Opens a page of the scratch folder in a real browser and does `steps` with it; fails unless all of them went well. Says that it was
+/// skipped where there is no browser.
+pub(crate) fn browse(scratch: &Scratch, page: &str, steps: &str) {
+    let browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+    let browser = browser.into_iter().find(|path| Path::new(path).exists());
+    let node = std::process::Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
+    let (Some(browser), true) = (browser, node) else {
+        eprintln!("skipped: {page} in a browser: needs chromium and node");
+        return;
+    };
+    scratch.write("visit.mjs", [BROWSER, steps].concat());
+    let visit = std::process::Command::new("node")
+        .arg(scratch.path("visit.mjs"))
+        .arg(browser)
+        .arg(scratch.path(page))
+        .arg(scratch.path("profile"))
+        .output()
+        .unwrap();
+    let (said, failed) = (String::from_utf8_lossy(&visit.stdout), String::from_utf8_lossy(&visit.stderr));
+    assert!(visit.status.success() && said.trim() == "sound", "{said}\n{failed}");
+}

@@ -1,0 +1,82 @@
+//! `bandsaw bench compare`: two runs beside each other.
+
+use std::path::PathBuf;
+
+use bandsaw_bench::compare::{Comparison, compare};
+use bandsaw_bench::report::table::Table;
+use bandsaw_bench::stats::ratio::Ratio;
+use bandsaw_bench::units::rate;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::{kept, table};
+use crate::failure::Outcome;
+use crate::output::Output;
+
+/// Compare two runs: what became faster or slower, and whether that can be said
+///
+/// Ratios are those of trimmed means, the second run's over the first's, with bounds that hold in 95 of 100 cases: a ratio whose
+/// bounds are on both sides of 1 says nothing but that.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw bench compare before.json after.json
+  bandsaw bench compare before.json after.json --json")]
+pub(crate) struct Compare {
+    /// Results that `bandsaw bench` wrote
+    #[arg(value_name = "BEFORE", value_hint = ValueHint::FilePath)]
+    before: PathBuf,
+    /// Others
+    #[arg(value_name = "AFTER", value_hint = ValueHint::FilePath)]
+    after: PathBuf,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    compared: Vec<Row>,
+    unmatched: Vec<String>,
+    doubts: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    series: String,
+    direction: String,
+    before: f64,
+    after: f64,
+    ratio: Ratio,
+}
+
+impl Compare {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let Comparison { rows, unmatched, doubts } = compare(&kept::read(&self.before)?, &kept::read(&self.after)?);
+        let compared = rows.into_iter().map(|row| Row {
+            series: row.label,
+            direction: row.direction.to_string(),
+            before: row.before,
+            after: row.after,
+            ratio: row.ratio,
+        });
+        let facts = Facts { schema: 1, compared: compared.collect(), unmatched, doubts };
+        facts.doubts.iter().for_each(|doubt| output.warn(doubt));
+        output.facts(&facts, |out| {
+            table::write(&[facts.table()], output, out)?;
+            facts.unmatched.iter().try_for_each(|series| writeln!(out, "  in one run only: {}", output.name(series)))
+        })
+    }
+}
+
+impl Facts {
+    fn table(&self) -> Table {
+        let heading = ["", "", "before", "after", "ratio", "[of", "to]", "verdict"].map(str::to_owned).to_vec();
+        let row = |row: &Row| {
+            let Ratio { value, low, high, verdict } = row.ratio;
+            let [value, low, high] = [value, low, high].map(|ratio| format!("{ratio:.3}"));
+            let (before, after) = (rate(row.before), rate(row.after));
+            vec![row.series.clone(), row.direction.clone(), before, after, value, low, high, verdict.words().to_owned()]
+        };
+        Table { title: "The second run over the first".to_owned(), heading, rows: self.compared.iter().map(row).collect() }
+    }
+}

@@ -1,0 +1,100 @@
+//! `bandsaw bench gate`: fails where a ratio is less than it has to be.
+
+use std::path::PathBuf;
+
+use bandsaw::{Error, Kind};
+use bandsaw_bench::compare::gate;
+use bandsaw_bench::report::table::Table;
+use bandsaw_bench::stats::ratio::Ratio;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::{kept, table};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+/// Fail if something is slower than it may be: for scripts
+///
+/// Each image of the run is held against the host's folder in the same run; with --against, each series against the same of an
+/// earlier run. A ratio that is too noisy to say counts as what it is, with a warning.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw bench gate images.json --min-ratio 0.9
+  bandsaw bench gate after.json --against before.json --min-ratio 0.95")]
+pub(crate) struct Gate {
+    /// Results that `bandsaw bench` wrote
+    #[arg(value_name = "RESULTS", value_hint = ValueHint::FilePath)]
+    results: PathBuf,
+    /// The least ratio of speeds
+    #[arg(long, value_name = "RATIO")]
+    min_ratio: f64,
+    /// Compare with this run in the place of the host's folder
+    #[arg(long, value_name = "RESULTS", value_hint = ValueHint::FilePath)]
+    against: Option<PathBuf>,
+    /// Only series whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Facts {
+    schema: u32,
+    min_ratio: f64,
+    kept: bool,
+    ratios: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    series: String,
+    direction: String,
+    ratio: Ratio,
+    kept: bool,
+}
+
+impl Gate {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let baseline = self.against.as_deref().map(kept::read).transpose()?;
+        let judged = gate(&kept::read(&self.results)?, baseline.as_ref(), self.min_ratio);
+        let judged = judged.into_iter().filter(|judged| judged.label.contains(&self.only));
+        let ratios: Vec<Row> = judged
+            .map(|judged| Row {
+                series: judged.label,
+                direction: judged.direction.to_string(),
+                ratio: judged.ratio,
+                kept: judged.kept,
+            })
+            .collect();
+        if ratios.is_empty() {
+            let none = Error::new(Kind::NotFound, "gate", "the results hold nothing to be compared").in_file(&self.results);
+            return Err(Failure::from(none).hint("`--against` compares with another run; --only may leave nothing"));
+        }
+        for row in ratios.iter().filter(|row| row.ratio.low < self.min_ratio && self.min_ratio < row.ratio.high) {
+            output.warn(&format!("{}, {}: too noisy to say", row.series, row.direction));
+        }
+        let missed: Vec<String> =
+            ratios.iter().filter(|row| !row.kept).map(|row| format!("{}, {}", row.series, row.direction)).collect();
+        let facts = Facts { schema: 1, min_ratio: self.min_ratio, kept: missed.is_empty(), ratios };
+        output.facts(&facts, |out| table::write(&[facts.table()], output, out))?;
+        if missed.is_empty() {
+            return Ok(());
+        }
+        let message = format!("slower than {} of what they are compared with: {}", self.min_ratio, missed.join("; "));
+        Err(Error::new(Kind::Limit, "gate", message).into())
+    }
+}
+
+impl Facts {
+    fn table(&self) -> Table {
+        let heading = ["", "", "ratio", "[of", "to]", "wanted", "kept"].map(str::to_owned).to_vec();
+        let row = |row: &Row| {
+            let Ratio { value, low, high, .. } = row.ratio;
+            let [value, low, high, wanted] = [value, low, high, self.min_ratio].map(|ratio| format!("{ratio:.3}"));
+            let kept = if row.kept { "yes" } else { "no" };
+            vec![row.series.clone(), row.direction.clone(), value, low, high, wanted, kept.to_owned()]
+        };
+        Table { title: "Ratios".to_owned(), heading, rows: self.ratios.iter().map(row).collect() }
+    }
+}

@@ -1,0 +1,135 @@
+//! Results in files: where they go, in which form, and where they are read from.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bandsaw::{Error, Kind};
+use bandsaw_bench::report::{Report, csv, html, plot, png, table};
+use clap::{Args, ValueHint};
+
+use super::table as terminal;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+
+const LAYER: &str = "benchmark";
+
+/// Where results go besides the terminal.
+#[derive(Debug, Args)]
+pub(super) struct Keeping {
+    /// Also write the results to FILE, in the form that its name says: .json, .csv, .html or .md. Can be given several times
+    #[arg(long = "output", short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    outputs: Vec<PathBuf>,
+    /// Write each plot into this folder, as SVG and PNG
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    plots: Option<PathBuf>,
+    /// Replace files that exist
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// What a file of results may be.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Json,
+    Csv,
+    Html,
+    Markdown,
+}
+
+impl Form {
+    fn of(path: &Path) -> Outcome<Self> {
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
+            Some("json") => Ok(Self::Json),
+            Some("csv") => Ok(Self::Csv),
+            Some("html" | "htm") => Ok(Self::Html),
+            Some("md") => Ok(Self::Markdown),
+            _ => Err(Failure::usage("--output", format!("{} says no form that is known", path.display()))
+                .hint("names end in .json, .csv, .html or .md")),
+        }
+    }
+
+    fn text(self, report: &Report) -> bandsaw::Result<String> {
+        match self {
+            Self::Json => report.to_json(),
+            Self::Csv => Ok(csv::csv(report)),
+            Self::Html => html::html(report),
+            Self::Markdown => Ok(markdown(report)),
+        }
+    }
+}
+
+impl Keeping {
+    /// Refuses what could not be kept, before anything is measured.
+    pub(super) fn check(&self) -> Outcome {
+        for path in &self.outputs {
+            Form::of(path)?;
+            if !self.overwrite && path.exists() {
+                return Err(exists(path));
+            }
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if !folder.is_dir() {
+                return Err(Error::not_found(LAYER, folder.display().to_string()).into());
+            }
+        }
+        if self.plots.is_some() {
+            png::Painter::new()?;
+        }
+        Ok(())
+    }
+
+    /// Writes all files that were asked for, then tells the results.
+    pub(super) fn keep(&self, report: &Report, output: &Output) -> Outcome {
+        for path in &self.outputs {
+            self.write(path, Form::of(path)?.text(report)?.as_bytes())?;
+        }
+        if let Some(folder) = &self.plots {
+            fs::create_dir_all(folder).map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+            let painter = png::Painter::new()?;
+            for plot in plot::plots(report) {
+                self.write(&folder.join(format!("{}.svg", plot.name)), plot.svg_file().as_bytes())?;
+                self.write(&folder.join(format!("{}.png", plot.name)), &painter.png(&plot)?)?;
+            }
+        }
+        output.facts(report, |out| {
+            for (name, value) in table::facts(report) {
+                writeln!(out, "{name:10} {}", output.name(&value))?;
+            }
+            terminal::write(&table::tables(report), output, out)
+        })
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Outcome {
+        let file = if self.overwrite { File::create(path) } else { File::create_new(path) };
+        let written = file.and_then(|mut file| file.write_all(bytes));
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => exists(path),
+            _ => Error::io(LAYER, "write", source).in_file(path).into(),
+        })
+    }
+}
+
+fn exists(path: &Path) -> Failure {
+    let error = Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path);
+    Failure::from(error).hint("`--overwrite` replaces it")
+}
+
+/// The facts and tables of a report, for a page in Markdown.
+fn markdown(report: &Report) -> String {
+    let mut page = format!("## bandsaw bench {}\n\n", report.benchmark);
+    for (name, value) in table::facts(report) {
+        page.push_str(&format!("* {name}: {value}\n"));
+    }
+    for table in table::tables(report) {
+        page.push_str(&format!("\n### {}\n\n{}", table.title, table.markdown()));
+    }
+    page
+}
+
+/// Reads results that were kept as JSON.
+pub(super) fn read(path: &Path) -> Outcome<Report> {
+    let json = fs::read_to_string(path).map_err(|source| Error::io(LAYER, "read", source).in_file(path))?;
+    let report = Report::from_json(&json).map_err(|error| error.in_file(path));
+    report.map_err(|error| Failure::from(error).hint("`bandsaw bench files -o NAME.json` writes such files"))
+}

@@ -1,0 +1,44 @@
+//! `bandsaw bench`: how fast folders and images are, and what they take.
+
+mod compare;
+mod files;
+mod gate;
+mod kept;
+mod table;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Outcome;
+use crate::output::Output;
+
+/// Measure folders and disk images as programs use them, and compare the results
+///
+/// Whole files are written and read through the file system, not blocks past it. What is measured is kept as JSON with every
+/// sample, and shown as tables, CSV, pictures, and a page for any browser.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw bench files /Volumes/Fast --scale 0.1 -o fast.json -o fast.html
+  bandsaw bench compare before.json after.json
+  bandsaw bench gate images.json --min-ratio 0.9")]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Files(Box<files::Files>),
+    Compare(compare::Compare),
+    Gate(gate::Gate),
+}
+
+impl Bench {
+    pub(crate) fn run(self, output: &Output) -> Outcome {
+        match self.verb {
+            Verb::Files(verb) => verb.run(output),
+            Verb::Compare(verb) => verb.run(output),
+            Verb::Gate(verb) => verb.run(output),
+        }
+    }
+}
