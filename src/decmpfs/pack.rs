@@ -115,14 +115,14 @@ pub fn pack(
         read(start, &mut bytes).map(|()| bytes)
     };
     let (mut start, mut bytes) = (0, read_from(0)?);
-    // Where what is packed and not written yet belongs.
-    let (mut at, mut ready) = (first, Vec::new());
+    // Where what is packed and not written yet belongs, and its chunks.
+    let (mut at, mut ready) = (first, Vec::<Vec<u8>>::new());
     loop {
         progress.check()?;
         let next = start + bytes.len() as u64;
         let mut meanwhile = || {
             if !ready.is_empty() {
-                write(at, &ready)?;
+                write(at, &ready.concat())?;
             }
             if next < len { read_from(next) } else { Ok(Vec::new()) }
         };
@@ -139,10 +139,10 @@ pub fn pack(
         {
             return Ok(Some(Packed { attribute: packing.attribute(Place::Attribute, len, only), fork_len: 0 }));
         }
-        at += ready.len() as u64;
-        ready = packed.concat();
+        at += len_of(&ready);
         packed.iter().for_each(|chunk| table.add(chunk.len()));
-        let Ok(end) = u32::try_from(at + ready.len() as u64 + table.tail_len()) else { return Ok(None) };
+        ready = packed;
+        let Ok(end) = u32::try_from(at + len_of(&ready) + table.tail_len()) else { return Ok(None) };
         if u64::from(end) > bounds.fork {
             return Ok(None);
         }
@@ -151,8 +151,8 @@ pub fn pack(
             break;
         }
     }
-    write(at, &ready)?;
-    at += ready.len() as u64;
+    write(at, &ready.concat())?;
+    at += len_of(&ready);
     let tail = table.tail();
     if !tail.is_empty() {
         write(at, &tail)?;
@@ -160,6 +160,10 @@ pub fn pack(
     write(0, &table.head(at))?;
     let fork_len = at + tail.len() as u64;
     Ok(Some(Packed { attribute: packing.attribute(Place::Fork, len, &[]), fork_len }))
+}
+
+fn len_of(chunks: &[Vec<u8>]) -> u64 {
+    chunks.iter().map(|chunk| chunk.len() as u64).sum()
 }
 
 /// The chunks of `bytes` packed, in their order.
