@@ -11,8 +11,8 @@ use serde_json::Value;
 fn images() -> Scratch {
     let scratch = Scratch::new();
     scratch.write("src/hello.txt", "hello, world\n");
-    scratch.ok(&["create", "x.img", "--from", "src"]);
-    scratch.ok(&["create", "x.sparsebundle", "--from", "src"]);
+    scratch.ok(&["create", "x.img", "--fs", "hfs+", "--from", "src"]);
+    scratch.ok(&["create", "x.sparsebundle", "--fs", "hfs+", "--from", "src"]);
     scratch
 }
 

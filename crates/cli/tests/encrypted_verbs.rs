@@ -120,7 +120,7 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     scratch.write("plain.txt", ADDED);
     scratch.write("key", "secret\n");
     scratch.write("new", "another\n");
-    scratch.ok(&["create", "plain.img", "--from", "tree"]);
+    scratch.ok(&["create", "plain.img", "--fs", "hfs+", "--from", "tree"]);
     scratch.ok(&["convert", "plain.img", "plain.dmg", "--format", "udzo"]);
     for (plain, name) in [
         ("plain.img", "S.img"),

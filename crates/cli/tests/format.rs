@@ -57,7 +57,7 @@ fn every_file_system_in_every_container() {
 fn nothing_goes_unasked() {
     let scratch = Scratch::new();
     let source = scratch.sample();
-    scratch.ok(&["create", "d.img", "--size", "16m", "--volname", "Docs", "--from", source.to_str().unwrap()]);
+    scratch.ok(&["create", "d.img", "--fs", "hfs+", "--size", "16m", "--volname", "Docs", "--from", source.to_str().unwrap()]);
     let before = fs::read(scratch.path("d.img")).unwrap();
     let error = scratch.fails(4, &["format", "d.img"]);
     assert!(error.contains("HFS+ volume \"Docs\"") && error.contains("--erase"), "{error}");

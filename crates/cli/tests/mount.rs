@@ -151,7 +151,7 @@ fn signals_and_umount_leave_it_clean_and_a_kill_recoverable() {
 fn an_image_is_attached_by_its_volumes() {
     let Some(host) = Host::new("an_image_is_attached_by_its_volumes") else { return };
     host.0.sample();
-    host.0.ok(&["create", "x.img", "--from", "src", "--volname", "Vol"]);
+    host.0.ok(&["create", "x.img", "--fs", "hfs+", "--from", "src", "--volname", "Vol"]);
     host.0.ok(&["convert", "x.img", "x.dmg", "--format", "udzo"]);
     let attached = host.ok(&["attach", "x.dmg", "--mountroot", "Volumes"]);
     let again = host.ok(&["attach", "x.dmg", "--mountroot", "Volumes"]);
@@ -221,7 +221,7 @@ fn compressed_files_are_written_and_options_obeyed() {
     let text = "the same line again and again\n".repeat(4000);
     host.0.write("src/text", &text);
     host.0.write("src/read", &text);
-    host.0.ok(&["create", "x.sparsebundle", "--from", "src", "--size", "32m"]);
+    host.0.ok(&["create", "x.sparsebundle", "--fs", "hfs+", "--from", "src", "--size", "32m"]);
     host.0.ok(&["compress", "x.sparsebundle:/"]);
     host.ok(&["mount", "x.sparsebundle", "mnt", "-o", "uid=12,gid=34,umask=027"]);
     let path = host.path("mnt/text");

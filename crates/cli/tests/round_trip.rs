@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{MARCH, Scratch, inventory};
+use common::{MARCH, Scratch, inventory, stderr};
 use serde_json::Value;
 
 fn strings<'a>(array: &'a Value, key: &str) -> Vec<&'a str> {
@@ -15,7 +15,7 @@ fn strings<'a>(array: &'a Value, key: &str) -> Vec<&'a str> {
 fn a_folder_becomes_a_bundle_and_a_folder_again() {
     let scratch = Scratch::new();
     let src = scratch.sample();
-    let sheet = scratch.ok(&["create", "Docs.sparsebundle", "--from", "src"]);
+    let sheet = scratch.ok(&["create", "Docs.sparsebundle", "--fs", "hfs+", "--from", "src"]);
     assert!(sheet.contains("UDSB, sparse bundle"), "{sheet}");
     assert!(sheet.contains("8 MiB (8388608 bytes) each"), "the band size used is echoed in bytes: {sheet}");
     assert_eq!(scratch.names(), ["Docs.sparsebundle", "src"]);
@@ -110,7 +110,7 @@ fn a_disk_goes_to_standard_output_and_is_summed() {
 fn what_is_in_a_volume_is_listed() {
     let scratch = Scratch::new();
     scratch.sample();
-    scratch.ok(&["create", "x.img", "--from", "src", "--volname", "Docs", "--layout", "none"]);
+    scratch.ok(&["create", "x.img", "--fs", "hfs+", "--from", "src", "--volname", "Docs", "--layout", "none"]);
     let names = ["big.bin", "empty", "hello again.txt", "hello.txt", "Letters", "link", "nothing in here", "run.sh"];
     assert_eq!(scratch.ok(&["ls", "x.img"]).lines().collect::<Vec<_>>(), names);
     assert_eq!(scratch.ok(&["ls", "x.img:Docs:/Letters"]), format!("{MARCH}\nold\n"));
@@ -272,4 +272,26 @@ fn archives_go_in_and_come_out() {
     let mut command = scratch.command(&["create", "bad.img", "--from", "-"]);
     command.write_stdin("this is no archive").assert().failure();
     assert_eq!(scratch.names(), names);
+}
+
+/// APFS, as in Disk Utility, but where it has no place.
+#[test]
+fn a_volume_is_of_apfs_unless_it_cannot_be() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    for (args, format, said) in [
+        (&["--from", "src"][..], "APFS", ""),
+        (&["--size", "20m", "--volname", "Docs"], "APFS", ""),
+        (&["--size", "1m", "--volname", "Docs", "--layout", "none"], "APFS", ""),
+        (&["--size", "1m", "--volname", "Docs"], "HFS+", "the volume is HFS+"),
+        (&["--size", "20m", "--volname", "Docs", "--block-size", "8k"], "HFS+", "blocks of 4096 bytes"),
+        (&["--size", "20m", "--volname", "Docs", "--fs", "hfsx"], "HFSX", ""),
+    ] {
+        let output = scratch.run(&[&["create", "a.img", "--overwrite"], args].concat());
+        assert!(output.status.success() && stderr(&output).contains(said), "{args:?}: {}", stderr(&output));
+        assert_eq!(stderr(&output).is_empty(), said.is_empty(), "{args:?}: {}", stderr(&output));
+        assert_eq!(scratch.json(&["info", "a.img"])["volumes"][0]["format"], format, "{args:?}");
+    }
+    let full = scratch.fails(1, &["create", "b.img", "--size", "3m", "--from", "src"]);
+    assert!(full.contains("hfs+"), "{full}");
 }

@@ -81,7 +81,7 @@ fn list(scratch: &Scratch) -> Value {
 fn it_is_listed_and_ends_cleanly() {
     let scratch = Scratch::new();
     scratch.sample();
-    scratch.ok(&["create", "x.sparsebundle", "--from", "src", "--volname", "Vol"]);
+    scratch.ok(&["create", "x.sparsebundle", "--fs", "hfs+", "--from", "src", "--volname", "Vol"]);
     for signal in ["-TERM", "-INT"] {
         let served = Served::begin(&scratch, &["x.sparsebundle"]);
         let names: Vec<_> = served.facts["exports"].as_array().unwrap().iter().map(|export| export["name"].clone()).collect();

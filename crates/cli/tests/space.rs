@@ -9,7 +9,19 @@ fn what_rm_frees_returns() {
     let scratch = Scratch::new();
     scratch.write("src/keep", "keep");
     scratch.write("src/big", noise(6_000_000));
-    scratch.ok(&["create", "Docs.sparsebundle", "--from", "src", "--size", "32m", "--band-size", "1m", "--quiet"]);
+    scratch.ok(&[
+        "create",
+        "Docs.sparsebundle",
+        "--fs",
+        "hfs+",
+        "--from",
+        "src",
+        "--size",
+        "32m",
+        "--band-size",
+        "1m",
+        "--quiet",
+    ]);
     scratch.ok(&["rm", "Docs.sparsebundle:/big"]);
 
     let before = &scratch.json(&["du", "Docs.sparsebundle", "src"])["items"];

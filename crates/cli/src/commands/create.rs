@@ -9,8 +9,10 @@ use std::str::FromStr;
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
+use bandsaw::fs::apfs::build as apfs;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::partition::gpt;
 use bandsaw::{Error, Kind, size};
 use clap::Args;
 use serde::Serialize;
@@ -28,8 +30,9 @@ use crate::target::{self, Container};
 
 /// Make an image, blank or filled from a folder or a tar archive
 ///
-/// With --fs, --volname or --from the image gets a volume; without them it is a blank disk. The image is made under a
-/// name of its own beside its place and moved there when it is whole: whatever goes wrong, nothing is left of it.
+/// With --fs, --volname or --from the image gets a volume, of APFS unless --fs says otherwise; without them it is a blank
+/// disk. Systems before macOS 10.13 read HFS+ only. The image is made under a name of its own beside its place and moved
+/// there when it is whole: whatever goes wrong, nothing is left of it.
 ///
 /// With --encrypt the image is encrypted under fresh keys, which the passphrase opens. That hides what is in it; it does
 /// not show whether somebody changed it: the format has no protection of integrity.
@@ -45,7 +48,7 @@ Examples:
   bandsaw create Docs.sparsebundle --size 20g --volname Docs --from ~/Documents
   tar c -C build . | bandsaw create app.dmg --volname App --from -
   bandsaw create Big.sparsebundle --size 2t --fs hfs+ --band-size 64m
-  bandsaw create Docs.sparsebundle --size 100g --fs apfs --from ~/Documents
+  bandsaw create Docs.sparsebundle --size 100g --fs hfs+ --from ~/Documents
   bandsaw create disk.img --size 100m                       a blank raw disk
   bandsaw create vm.asif --size 64g                         a blank Apple sparse image, as for virtual machines
   bandsaw create Old.sparseimage --size 4g --volname Old    a sparse image, for systems before macOS 26
@@ -53,7 +56,7 @@ Examples:
   bandsaw create app.sparsebundle --from build --compress lzfse                 files stored compressed, as macOS does
   bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
   bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents
-  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g --fs apfs")]
+  bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g")]
 pub(crate) struct Create {
     /// The image to make
     #[arg(value_name = "IMAGE")]
@@ -62,7 +65,8 @@ pub(crate) struct Create {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive), hfsx+j, hdiutil's other names for
-    /// these, or none; hfs+ with --from or --volname
+    /// these, or none; with --from, --volname or --encrypt-volume apfs, and hfs+ where the disk is too small for that or --block-size
+    /// asks for other blocks than its own
     #[arg(long, value_name = "FS")]
     fs: Option<Fs>,
     /// Name of the volume; without it that of the folder or archive, or untitled
@@ -140,7 +144,7 @@ impl Create {
             sector_size: self.container.sector_size(),
             level: None,
             overwrite: self.container.overwrite,
-            volume: self.volume()?,
+            volume: self.volume(output)?,
             more_volumes: self.volumes.clone(),
             compress: self.compressing.options(self.container.asked_level())?,
             epoch: epoch()?,
@@ -206,7 +210,7 @@ impl Create {
     }
 
     /// The volume asked for; `None` for a blank disk.
-    fn volume(&self) -> Outcome<Option<NewVolume>> {
+    fn volume(&self, output: &Output) -> Outcome<Option<NewVolume>> {
         if !self.has_volume() {
             let given = [
                 ("--from", self.from.is_some()),
@@ -223,10 +227,14 @@ impl Create {
                 None => Ok(None),
             };
         }
+        let format = match self.fs {
+            Some(Fs(Some(format))) => format,
+            _ => self.usual_format(output)?,
+        };
         Ok(Some(NewVolume {
             layout: self.layout.unwrap_or_default(),
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
-            format: self.fs.and_then(|Fs(format)| format).unwrap_or_else(|| self.default_format()),
+            format,
             block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             source: self.source()?,
         }))
@@ -237,8 +245,24 @@ impl Create {
         self.fs.map_or(wanted, |Fs(format)| format.is_some())
     }
 
-    fn default_format(&self) -> NewFormat {
-        if self.encrypting_volume.is_wanted() { NewFormat::Apfs } else { NewFormat::default() }
+    /// The file system where none was named: APFS, as in Disk Utility.
+    fn usual_format(&self, output: &Output) -> Outcome<NewFormat> {
+        let least = match self.layout.unwrap_or_default() {
+            Layout::None => apfs::LEAST_LEN,
+            Layout::Gptspud => {
+                let sector = self.container.sector_size().unwrap_or(512);
+                gpt::Geometry::holding(apfs::LEAST_LEN, sector)?.disk_len()
+            }
+        };
+        let only_apfs = self.encrypting_volume.is_wanted() || !self.volumes.is_empty();
+        let why = match (self.size, self.block_size) {
+            _ if only_apfs => return Ok(NewFormat::Apfs),
+            (Some(size), _) if size < least => format!("APFS needs a disk of {least} bytes or more"),
+            (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => format!("APFS has blocks of {} bytes", apfs::BLOCK_BYTES),
+            _ => return Ok(NewFormat::Apfs),
+        };
+        output.warn(&format!("the volume is HFS+: {why}; --fs says which file system is wanted"));
+        Ok(NewFormat::HfsPlus)
     }
 
     fn source(&self) -> Outcome<Source> {
@@ -261,8 +285,15 @@ impl Create {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Limit if self.size.is_some() && self.has_volume() => Failure::from(error.in_file(&self.image))
-                .hint("give a larger --size, or leave it out: then the image is as large as the files need"),
+            Kind::Limit if self.size.is_some() && self.has_volume() => {
+                let hint = match self.fs {
+                    Some(_) => "give a larger --size, or leave it out: then the image is as large as the files need",
+                    None => {
+                        "give a larger --size, or leave it out: then the image is as large as the files need; --fs hfs+ needs less than apfs"
+                    }
+                };
+                Failure::from(error.in_file(&self.image)).hint(hint)
+            }
             _ => target::advise(error, &self.container),
         }
     }

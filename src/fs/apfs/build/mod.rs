@@ -285,6 +285,8 @@ impl VolumePlan for Plan {
 const BLOCK_SIZE: BlockSize = BlockSize::DEFAULT;
 /// The bytes of a block of a new container.
 pub const BLOCK_BYTES: u32 = 4096;
+/// A container has at least so many bytes.
+pub const LEAST_LEN: u64 = MIN_CONTAINER_LEN;
 
 impl PlannedVolume {
     fn new(mut tree: Tree, options: &NewVolume, style: Style, keys: Option<VolumeKeys>) -> Result<Self> {
