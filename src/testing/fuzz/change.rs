@@ -69,7 +69,7 @@ fn contents(device: &Arc<Memory>) -> Option<BTreeMap<NodeId, Vec<u8>>> {
 }
 
 /// Some of everything in a folder of its own; on a volume that is broken anyway also to what was there.
-fn change(fs: &HfsPlusMut, all: bool) -> Result<()> {
+pub(super) fn change(fs: &dyn FileSystemMut, all: bool) -> Result<()> {
     let root = fs.root();
     let dir = fs.create(root, "a new folder", &NewNode::new(NewKind::Folder))?;
     for number in 0..20_u8 {
@@ -96,7 +96,7 @@ fn change(fs: &HfsPlusMut, all: bool) -> Result<()> {
 }
 
 /// Changes what a broken volume says that it holds.
-fn spoil(fs: &HfsPlusMut) -> Result<()> {
+pub(super) fn spoil(fs: &dyn FileSystemMut) -> Result<()> {
     let mut folders = vec![fs.root()];
     let mut met = 0;
     while let Some(folder) = folders.pop() {

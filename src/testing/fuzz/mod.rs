@@ -4,6 +4,7 @@
 //! the same seeds and broken copies of these, so that every run of the tests walks the same ground.
 
 mod apfs;
+mod apfs_change;
 mod apfs_space;
 mod bundle;
 mod change;
@@ -19,6 +20,7 @@ mod udif;
 mod udif_set;
 
 pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
+pub use apfs_change::apfs_change;
 pub use apfs_space::apfs_spaceman;
 pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
@@ -53,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "partition_map", run: partition_map, seeds: partition::seeds },
     Target { name: "hfsplus_volume", run: hfsplus_volume, seeds: hfsplus::volume_seeds },
     Target { name: "hfsplus_change", run: hfsplus_change, seeds: change::seeds },
+    Target { name: "apfs_change", run: apfs_change, seeds: apfs_change::seeds },
     Target { name: "apfs_spaceman", run: apfs_spaceman, seeds: apfs_space::seeds },
     Target { name: "journal", run: journal, seeds: journal::seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
