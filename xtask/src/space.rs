@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use bandsaw::progress::Silent;
 use bandsaw_bench::space::{Case, Measured, run as protocol};
 
 /// Fill, empty and compact an image of each kind; fails where one takes more than it may.
@@ -39,12 +40,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn measure(dir: &Path, case: &Case) -> Result<Measured> {
     let scratch = tempfile::Builder::new().prefix("bandsaw-space").tempdir_in(dir)?;
-    Ok(protocol(&scratch.path().join("image"), case)?)
+    Ok(protocol(&scratch.path().join("image"), case, &Silent)?)
 }
 
 fn row(case: &Case, measured: &Measured) -> String {
     let mb = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
-    let Measured { fresh, written, in_use, full, full_compacted, emptied, compacted, journal } = *measured;
+    let Measured { fresh, written, in_use, full, full_compacted, emptied, compacted, journal, .. } = *measured;
     let of_use = full as f64 / in_use.max(1) as f64;
     // A journal that was written all over is not what files left behind.
     let of_written = 100.0 * compacted.saturating_sub(fresh + journal) as f64 / written.max(1) as f64;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | which files are written, in which order | [`plan`] |
 //! | how each of them is timed | [`files`]; in a folder, from announcement to report, [`folder`] |
+//! | the published protocols on images of any kind | [`images`] |
 //! | where they are written: a folder, a volume in an image | [`place`] |
 //! | what samples say | [`stats`] |
 //! | what is kept, drawn and printed of them | [`report`] |
@@ -19,6 +20,7 @@ pub mod compare;
 pub mod contents;
 pub mod files;
 pub mod folder;
+pub mod images;
 pub mod machine;
 pub mod noise;
 pub mod place;

@@ -16,7 +16,7 @@ use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::ops::trim::{check_fully, trim};
 use bandsaw::ops::usage::HostUsage;
-use bandsaw::progress::Silent;
+use bandsaw::progress::{Progress, Silent};
 use bandsaw::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
@@ -39,8 +39,10 @@ const FULL_PERCENT: u64 = 103;
 pub struct Case {
     /// The container.
     pub format: Format,
-    /// Whether it is encrypted.
-    pub encrypted: bool,
+    /// Bits of its AES key; 0 for none.
+    pub key_bits: u32,
+    /// The file system within. The bounds are those of HFS+; an emptied APFS volume was seen to take more.
+    pub file_system: NewFormat,
     /// What every size of the original is divided by.
     pub scale: u64,
     /// Of the sizes and contents of files.
@@ -48,17 +50,22 @@ pub struct Case {
 }
 
 impl Case {
-    /// Every container that can be changed, plain and encrypted.
+    /// Every container that can be changed, plain and encrypted, with an HFS+ volume.
     pub fn all(scale: u64) -> Vec<Self> {
         let formats = [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif];
-        let each = |format| [false, true].map(|encrypted| Self { format, encrypted, scale, seed: 1 });
+        let each = |format| [0, 256].map(|key_bits| Self { format, key_bits, file_system: NewFormat::HfsPlus, scale, seed: 1 });
         formats.into_iter().flat_map(each).collect()
+    }
+
+    /// Bytes of the disk.
+    pub fn disk_len(&self) -> u64 {
+        (DISK / self.scale).next_multiple_of(1 << 20)
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.format, if self.encrypted { " encrypted" } else { "" })
+        write!(f, "{}{}", self.format, if self.key_bits > 0 { " encrypted" } else { "" })
     }
 }
 
@@ -81,6 +88,8 @@ pub struct Measured {
     pub compacted: u64,
     /// Bytes of the volume's journal.
     pub journal: u64,
+    /// Files of bands when new, full, compacted, emptied and compacted; for bundles.
+    pub bands: [Option<u64>; 5],
 }
 
 impl Measured {
@@ -103,10 +112,12 @@ impl Measured {
 
 /// Runs the protocol on a new image at `path`. Contents, and the structure of every layer, are checked before and after each
 /// trim, compaction and, in a bundle, change of the size of bands.
-pub fn run(path: &Path, case: &Case) -> Result<Measured> {
+pub fn run(path: &Path, case: &Case, progress: &dyn Progress) -> Result<Measured> {
     let journal = make(path, case)?;
     trim(&open(path, Access::ReadWrite)?, &Silent)?;
     let fresh = allocated(path)?;
+    let mut bands = [bands_in(path); 5];
+    progress.stage("fill and empty", ROUNDS * FILES);
     let mut random = Noise::new(case.seed);
     let mut sums = BTreeMap::new();
     let mut written = 0;
@@ -117,6 +128,8 @@ pub fn run(path: &Path, case: &Case) -> Result<Measured> {
         let volume = image.file_system_mut(None)?;
         let mut files: Vec<(u64, String)> = Vec::new();
         for number in 0..FILES {
+            progress.check()?;
+            progress.advance(1);
             let [least, most] = SIZES.map(|size| size / case.scale);
             let len = random.between(least, most);
             let name = format!("{round} {number}");
@@ -134,6 +147,7 @@ pub fn run(path: &Path, case: &Case) -> Result<Measured> {
         volume.unmount()?;
     }
     let full = allocated(path)?;
+    bands[1] = bands_in(path);
     let in_use = used(&open(path, Access::ReadOnly)?)?;
     sound(path, &sums)?;
     trim(&open(path, Access::ReadWrite)?, &Silent)?;
@@ -141,6 +155,7 @@ pub fn run(path: &Path, case: &Case) -> Result<Measured> {
     squeeze(path)?;
     sound(path, &sums)?;
     let full_compacted = allocated(path)?;
+    bands[2] = bands_in(path);
     if case.format == Format::Udsb {
         other_bands(path)?;
         sound(path, &sums)?;
@@ -154,10 +169,12 @@ pub fn run(path: &Path, case: &Case) -> Result<Measured> {
     volume.unmount()?;
     drop((volume, image));
     let emptied = allocated(path)?;
+    bands[3] = bands_in(path);
     squeeze(path)?;
     sound(path, &BTreeMap::new())?;
     let compacted = allocated(path)?;
-    Ok(Measured { fresh, written, in_use, full, full_compacted, emptied, compacted, journal })
+    bands[4] = bands_in(path);
+    Ok(Measured { fresh, written, in_use, full, full_compacted, emptied, compacted, journal, bands })
 }
 
 fn secret() -> Secret {
@@ -169,17 +186,21 @@ fn make(path: &Path, case: &Case) -> Result<u64> {
     let volume = NewVolume {
         layout: Layout::Gptspud,
         name: "Space".into(),
-        format: NewFormat::HfsPlus,
+        format: case.file_system,
         block_size: None,
         source: Source::Empty,
     };
-    let encryption = case.encrypted.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(secret()) });
-    let len = (DISK / case.scale).next_multiple_of(1 << 20);
+    let (key_bits, iterations) = (case.key_bits, Some(LEAST_ITERATIONS));
+    let encryption = (key_bits > 0).then(|| Encryption { key_bits, iterations, ..Encryption::new(secret()) });
+    let len = case.disk_len();
     let options =
         CreateOptions { format: case.format, len: Some(len), volume: Some(volume), encryption, ..CreateOptions::default() };
     let image = create(path, options, &Silent)?.image;
     let before = used(&image)?;
-    image.volumes().first().map_or(Ok(()), |volume| volume.enable_journal(None))?;
+    // APFS has none.
+    if case.file_system == NewFormat::HfsPlus {
+        image.volumes().first().map_or(Ok(()), |volume| volume.enable_journal(None))?;
+    }
     drop(image);
     Ok(used(&open(path, Access::ReadOnly)?)?.saturating_sub(before))
 }
@@ -197,6 +218,11 @@ fn open(path: &Path, access: Access) -> Result<Image> {
 
 fn allocated(path: &Path) -> Result<u64> {
     Ok(HostUsage::of(path, &Silent)?.allocated)
+}
+
+/// Files of bands, for a bundle.
+fn bands_in(path: &Path) -> Option<u64> {
+    std::fs::read_dir(path.join("bands")).ok().map(|bands| bands.count() as u64)
 }
 
 fn squeeze(path: &Path) -> Result<()> {

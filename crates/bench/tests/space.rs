@@ -3,6 +3,8 @@
 //! be a large part of them.
 
 use bandsaw::container::Format;
+use bandsaw::ops::format::NewFormat;
+use bandsaw::progress::Silent;
 use bandsaw_bench::space::{Case, run};
 
 /// Bytes that the tables of a container may take however small the disk is: an ASIF image has them in chunks of 1 MiB.
@@ -10,10 +12,11 @@ const TABLES: u64 = 8 << 20;
 
 #[test]
 fn what_is_freed_inside_returns_outside() {
-    for (format, encrypted) in [(Format::Udsb, false), (Format::Udsp, true)] {
-        let case = Case { format, encrypted, scale: 8000, seed: 1 };
+    let file_system = NewFormat::HfsPlus;
+    for (format, key_bits) in [(Format::Udsb, 0), (Format::Udsp, 256)] {
+        let case = Case { format, key_bits, file_system, scale: 8000, seed: 1 };
         let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let measured = run(&scratch.path().join("image"), &case).unwrap();
+        let measured = run(&scratch.path().join("image"), &case, &Silent).unwrap();
         assert!(measured.full <= measured.most_when_full() + TABLES, "{case}: {measured:?}");
         assert!(measured.compacted <= measured.most_when_empty() + TABLES, "{case}: {measured:?}");
         assert!(measured.compacted < measured.full / 2, "{case}: {measured:?}");

@@ -137,3 +137,109 @@ fn an_interrupt_leaves_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(is_empty(&scratch, "work"));
 }
+
+/// A run of images of a moment: 16 files a pass.
+fn images<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["bench", "images", "work", "--scale", "0.0001", "--sets", "2"], more].concat()
+}
+
+fn labels(report: &Value) -> Vec<String> {
+    let series = report["series"].as_array().unwrap().iter();
+    let mut labels: Vec<_> = series.map(|series| format!("{} {}", series["label"].as_str().unwrap(), series["step"])).collect();
+    labels.sort();
+    labels
+}
+
+#[test]
+fn images_are_held_against_the_host() {
+    let scratch = scratch();
+    let kept =
+        ["--type", "udrw,udsb", "--cipher", "none,aes-128", "--fs", "apfs", "--verify", "-o", "run.json", "-o", "run.html"];
+    let shown = scratch.ok(&images(&kept));
+    assert!(shown.contains("Speed over the host's") && shown.contains("UDSB AES-128, APFS, library"), "{shown}");
+    assert!(is_empty(&scratch, "work"));
+    let report: Value = serde_json::from_slice(&fs::read(scratch.path("run.json")).unwrap()).unwrap();
+    assert_eq!(labels(&report).len(), 5);
+    assert_eq!(report["ratios"].as_array().unwrap().len(), 8);
+    let bundle = report["series"].as_array().unwrap().iter().find(|series| series["label"] == "UDSB, APFS, library").unwrap();
+    assert!(bundle["process"]["threads"].as_u64().unwrap() >= 1);
+    let space = bundle["space"].as_array().unwrap();
+    assert!(space.len() >= 3 && space.last().unwrap()["in_use"].as_u64().unwrap() > 1_000_000);
+    assert!(space.last().unwrap()["bands"].as_u64().unwrap() > 0);
+    common::browse(&scratch, "run.html", VISIT);
+    let gate = scratch.run(&["bench", "gate", "run.json", "--min-ratio", "1000"]);
+    assert_eq!(gate.status.code(), Some(1));
+    assert!(scratch.ok(&["bench", "gate", "run.json", "--min-ratio", "0"]).contains("yes"));
+}
+
+#[test]
+fn an_image_is_reached_in_three_ways() {
+    let scratch = scratch();
+    let library = scratch.json(&images(&["--type", "udsp", "--fs", "hfs+", "--via", "library,nbd", "--verify"]));
+    assert_eq!(labels(&library), ["UDSP, HFS+, library null", "UDSP, HFS+, nbd null", "host null"]);
+    let vm = scratch.json(&images(&["--type", "vm", "--verify"]));
+    assert_eq!(labels(&vm), ["ASIF, encrypted APFS, nbd null", "host null"]);
+    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        eprintln!("skipped: an_image_is_reached_in_three_ways: no FUSE");
+    } else {
+        let mounted = scratch.json(&images(&["--type", "udsb", "--cipher", "aes-256", "--via", "mount", "--verify"]));
+        assert_eq!(labels(&mounted), ["UDSB AES-256, APFS, mount null", "host null"]);
+    }
+    assert!(is_empty(&scratch, "work"));
+}
+
+#[test]
+fn protocols_have_their_steps() {
+    let scratch = scratch();
+    let one = ["--type", "asif", "--fs", "hfs+j", "--protocol"];
+    let rewrite = scratch.json(&images(&[&one[..], &["rewrite"]].concat()));
+    let steps: Vec<String> = labels(&rewrite).into_iter().filter(|label| label.starts_with("ASIF")).collect();
+    assert_eq!(steps.len(), 3, "{steps:?}");
+    assert!(steps.iter().any(|step| step.contains("rewrite")) && steps.iter().any(|step| step.contains("attached anew")));
+    let refill = scratch.json(&images(&[&one[..], &["r5"]].concat()));
+    assert_eq!(labels(&refill).len(), 6);
+    let on_disk = |n: usize| {
+        refill["series"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|series| series["space"].as_array())
+            .max_by_key(|space| space.len())
+            .unwrap()[n]["on_disk"]
+            .as_u64()
+            .unwrap()
+    };
+    assert!(on_disk(1) > on_disk(0), "written is more than new");
+    let bands = scratch.json(&[
+        "bench",
+        "images",
+        "work",
+        "--scale",
+        "0.00002",
+        "--protocol",
+        "bands",
+        "--band-sizes",
+        "2m,8m",
+        "--fs",
+        "hfs+",
+    ]);
+    assert_eq!(labels(&bands).len(), 3);
+    assert!(bands["series"].as_array().unwrap().iter().all(|series| series["stream"]["mean"].as_f64().unwrap() > 0.0));
+    let space =
+        scratch.json(&["bench", "images", "work", "--scale", "0.0001", "--protocol", "space", "--type", "udsb", "--fs", "hfs+"]);
+    assert_eq!(space["series"][0]["space"].as_array().unwrap().len(), 5);
+    assert!(is_empty(&scratch, "work"));
+}
+
+#[test]
+fn images_that_cannot_be_are_refused_before() {
+    let scratch = scratch();
+    assert!(scratch.fails(2, &images(&["--type", "udzo"])).contains("udrw"));
+    assert!(scratch.fails(2, &images(&["--cipher", "rot13"])).contains("aes-256"));
+    assert!(scratch.fails(2, &images(&["--type", "asif", "--protocol", "bands"])).contains("sparse bundles"));
+    scratch.fails(2, &images(&["--type", "udsb", "--protocol", "space", "--via", "mount"]));
+    assert!(scratch.fails(1, &["bench", "images", "work", "--scale", "1000"]).contains("--scale"));
+    let plan = common::stderr(&scratch.run(&images(&["--dry-run"])));
+    assert!(plan.contains("5 subjects"), "{plan}");
+    assert!(is_empty(&scratch, "work"));
+}

@@ -77,6 +77,7 @@ const WITHOUT: &[&str] = &[
     "erase-keys",
     "bench help",
     "bench files",
+    "bench images",
     "bench compare",
     "bench gate",
     "completions",

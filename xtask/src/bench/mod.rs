@@ -6,6 +6,7 @@ mod codecs;
 mod crypt;
 pub(crate) mod decmpfs;
 mod formats;
+mod harness;
 mod measure;
 mod mount;
 mod nbd;
@@ -95,6 +96,7 @@ const GROUPS: &[Group] = &[
     (&[30], volumes::small_files),
     (&[31], volumes::lookups),
     (&[32], volumes::checks),
+    (&[33], harness::files),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {

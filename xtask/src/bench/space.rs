@@ -107,7 +107,7 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
     for protocol in Protocol::all(((100.0 / bench.scale) as u64).max(1)) {
         let path = bench.dir.join("space");
         super::remove(&path);
-        let measured = run(&path, &protocol)?;
+        let measured = run(&path, &protocol, &Silent)?;
         super::remove(&path);
         let mb = |bytes: u64| bytes as f64 / 1e6;
         let mut full = case(24, format!("{protocol}, HFS+, full"), APPLES_FULL, 1.0, Work::Memory);

@@ -9,6 +9,7 @@ use bandsaw::Result;
 use serde::{Deserialize, Serialize};
 
 pub use host::HostFolder;
+pub(crate) use host::drop_from_cache;
 pub use volume::VolumeFolder;
 
 /// A folder of the host, or a volume in an image.

@@ -113,7 +113,7 @@ impl Summary {
                 value: 1.0 / robust.line.slope,
                 low: 1.0 / robust.slopes.1,
                 // Where it is not sure that time grows with size, the fastest file bounds the rate.
-                high: if robust.slopes.0 > 0.0 { 1.0 / robust.slopes.0 } else { max },
+                high: if robust.slopes.0 > 0.0 { 1.0 / robust.slopes.0 } else { max.max(1.0 / robust.line.slope) },
             }),
             linear: least_squares(&points).map(|line| Linear {
                 rate: 1.0 / line.slope,

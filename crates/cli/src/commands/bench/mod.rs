@@ -3,6 +3,7 @@
 mod compare;
 mod files;
 mod gate;
+mod images;
 mod kept;
 mod table;
 
@@ -19,6 +20,7 @@ use crate::output::Output;
 #[command(after_help = "\
 Examples:
   bandsaw bench files /Volumes/Fast --scale 0.1 -o fast.json -o fast.html
+  bandsaw bench images . --scale 0.01 --type udsb,asif -o images.json -o images.html
   bandsaw bench compare before.json after.json
   bandsaw bench gate images.json --min-ratio 0.9")]
 pub(crate) struct Bench {
@@ -29,6 +31,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Files(Box<files::Files>),
+    Images(Box<images::Images>),
     Compare(compare::Compare),
     Gate(gate::Gate),
 }
@@ -37,6 +40,7 @@ impl Bench {
     pub(crate) fn run(self, output: &Output) -> Outcome {
         match self.verb {
             Verb::Files(verb) => verb.run(output),
+            Verb::Images(verb) => verb.run(output),
             Verb::Compare(verb) => verb.run(output),
             Verb::Gate(verb) => verb.run(output),
         }

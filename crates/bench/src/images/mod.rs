@@ -1,0 +1,212 @@
+//! `bench images`: the articles' protocols on images of any kind, each against the host's folder in the same run.
+//!
+//! * [`Kind`]: what is made, and how it is reached.
+//! * `protocol.rs`: the steps.
+//! * `subject.rs`: an image, or the host, attached and detached.
+
+mod kind;
+mod nbd;
+mod process;
+mod protocol;
+mod space;
+mod stream;
+mod subject;
+
+use std::path::{Path, PathBuf};
+
+use bandsaw::container::Format;
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind as ErrorKind, Result};
+
+pub use kind::{Kind, Via};
+
+use crate::folder::{clean_up, scratch, seconds_since_1970};
+use crate::machine::Room;
+use crate::noise::Noise;
+use crate::plan::{Plan, PlannedFile, bytes_of};
+use crate::report::{Report, Settings};
+use protocol::{Walk, folder_of, volume_of};
+use subject::Subject;
+
+const LAYER: &str = "benchmark";
+/// Bytes of the articles' images.
+const IMAGE: u64 = 100_000_000_000;
+/// No image is smaller: a volume has tables.
+const LEAST_IMAGE: u64 = 64 << 20;
+/// The band sizes that are compared, in bytes: from the smallest to the largest that Apple's tools make.
+pub const BAND_SIZES: [u64; 12] = {
+    let mib = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
+    let mut sizes = [0; 12];
+    let mut n = 0;
+    while n < 12 {
+        sizes[n] = mib[n] << 20;
+        n += 1;
+    }
+    sizes
+};
+/// The dispersion test of band sizes: so many files, of so many sizes drawn between these.
+const DISPERSION: (u32, usize, u64, u64) = (130, 50, 4_400_000, 3_000_000_000);
+
+/// A protocol of the articles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// R1: first and second write, with the control that was not written first.
+    Rewrite,
+    /// R2: written and read steadily.
+    Steady,
+    /// R3: filled, emptied and compacted. The host is not measured: it has nothing to give back.
+    Space,
+    /// R4: band sizes, streaming, and how far speeds scatter.
+    Bands,
+    /// R5: empty, part full, emptied.
+    Refill,
+}
+
+impl Protocol {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rewrite => "rewrite",
+            Self::Steady => "steady",
+            Self::Space => "space",
+            Self::Bands => "bands",
+            Self::Refill => "refill",
+        }
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which steps.
+    pub protocol: Protocol,
+    /// Files, requests, caches, and the pause of attaching anew.
+    pub settings: Settings,
+    /// Which images. The host is measured, too.
+    pub kinds: Vec<Kind>,
+    /// For [`Protocol::Bands`]: sizes of bands, in bytes.
+    pub band_sizes: Vec<u64>,
+    /// The command that serves and mounts images: `bandsaw`.
+    pub program: PathBuf,
+}
+
+/// What a run is going to do.
+#[derive(Debug, Clone)]
+pub struct Announced {
+    /// Files of each pass.
+    pub files: Vec<PlannedFile>,
+    /// Subjects, the host among them.
+    pub subjects: usize,
+    /// Bytes that will be written in all.
+    pub bytes: u64,
+    /// Bytes of an image.
+    pub image: u64,
+    /// Room where they will be.
+    pub room: Room,
+}
+
+impl Announced {
+    /// What `options` mean in `folder`. [`ErrorKind::Limit`] where an image has no room, [`ErrorKind::Invalid`] for what does not
+    /// go together.
+    pub fn new(folder: &Path, options: &Options) -> Result<Self> {
+        if options.protocol == Protocol::Space {
+            return Self::space(folder, options);
+        }
+        let files = files(options)?;
+        let subjects = subjects(options, folder).len();
+        let bands = options.protocol == Protocol::Bands;
+        if bands && options.kinds.iter().any(|kind| kind.format != Format::Udsb) {
+            return Err(Error::new(ErrorKind::Invalid, LAYER, "only sparse bundles (UDSB) have bands of many sizes"));
+        }
+        let (holds, writes) = volume_of(options.protocol);
+        let planned = bytes_of(&files) as f64;
+        let nominal = (IMAGE as f64 * options.settings.plan.scale) as u64;
+        let image = nominal.max((planned * holds * 1.25) as u64 + LEAST_IMAGE).next_multiple_of(1 << 20);
+        let bytes = (planned * writes * subjects as f64) as u64;
+        Self { files, subjects, bytes, image, room: Room::of(folder)? }.fits(folder)
+    }
+}
+
+impl Announced {
+    /// The space protocol has sizes of its own.
+    fn space(folder: &Path, options: &Options) -> Result<Self> {
+        if options.kinds.iter().any(|kind| kind.via != Via::Library) {
+            return Err(Error::new(ErrorKind::Invalid, LAYER, "the space protocol goes through the library alone"));
+        }
+        let (room, subjects) = (Room::of(folder)?, options.kinds.len());
+        let image = options.kinds.iter().map(|kind| space::case(kind, options).disk_len()).max().unwrap_or(0);
+        Self { files: Vec::new(), subjects, bytes: 3 * image * subjects as u64, image, room }.fits(folder)
+    }
+
+    /// Whether an image has room, which may take all of its length.
+    fn fits(self, folder: &Path) -> Result<Self> {
+        if self.image <= self.room.free {
+            return Ok(self);
+        }
+        let message = format!("an image of {} bytes is to be filled, and {} are free", self.image, self.room.free);
+        Err(Error::new(ErrorKind::Limit, LAYER, message).in_file(folder))
+    }
+}
+
+fn files(options: &Options) -> Result<Vec<PlannedFile>> {
+    let plan = &options.settings.plan;
+    if options.protocol == Protocol::Refill && plan.sets < 2 {
+        return Err(Error::new(ErrorKind::Invalid, LAYER, "refilling removes most sets and leaves some: two at least"));
+    }
+    if options.protocol != Protocol::Bands {
+        return plan.files();
+    }
+    let (count, sizes, least, most) = DISPERSION;
+    let mut noise = Noise::new(plan.seed);
+    let sizes: Vec<u64> = (0..sizes).map(|_| noise.between(least, most)).collect();
+    let drawn = (0..count).map(|_| sizes[noise.below(sizes.len())]).collect();
+    Plan { sizes: drawn, sets: 1, random: None, ..plan.clone() }.files()
+}
+
+/// The host and each image, in random order.
+fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
+    let bands = options.protocol == Protocol::Bands;
+    let sizes: Vec<Option<u64>> = if bands { options.band_sizes.iter().copied().map(Some).collect() } else { vec![None] };
+    let images = options.kinds.iter().flat_map(|kind| sizes.iter().map(|size| (Some(*kind), *size)));
+    let mut all: Vec<_> = [(None, None)].into_iter().chain(images).collect();
+    Noise::new(options.settings.plan.seed).shuffle(&mut all);
+    let subject = |(number, (kind, band_size))| Subject {
+        kind,
+        band_size,
+        folder: folder_of(scratch, number),
+        caches: options.settings.caches,
+        program: &options.program,
+    };
+    all.into_iter().enumerate().map(subject).collect()
+}
+
+/// Goes through the protocol with each kind of image in a new folder of `folder`, and removes everything, whatever comes of it.
+pub fn run(folder: &Path, options: &Options, announced: &Announced, progress: &dyn Progress) -> Result<Report> {
+    let mut report = Report::begin(&format!("images, {}", options.protocol.name()), folder, &options.settings);
+    if options.protocol == Protocol::Space {
+        space::run(folder, options, &mut report, progress)?;
+        report.ended = seconds_since_1970();
+        return Ok(report);
+    }
+    let scratch = scratch(folder)?;
+    for subject in subjects(options, scratch.path()) {
+        progress.check()?;
+        let walk = Walk {
+            subject: &subject,
+            settings: &options.settings,
+            files: &announced.files,
+            len: announced.image,
+            progress,
+            space: Vec::new(),
+        };
+        report.series.extend(walk.run(options.protocol)?);
+    }
+    clean_up(scratch)?;
+    report.compare_with_host();
+    report.notes.push(format!("images of {} bytes; the host's folder was measured in the same run", announced.image));
+    if options.kinds.iter().any(|kind| kind.via != Via::Mount) {
+        report.notes.push("through the library and NBD a file's length is told before it is written, once".to_owned());
+    }
+    report.ended = seconds_since_1970();
+    Ok(report)
+}

@@ -1,0 +1,329 @@
+//! What a protocol is run on: an image that is made, attached and detached again, or the host's folder beside it.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bandsaw::container::Format;
+use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use bandsaw::device::{Access, BlockDevice, Slice};
+use bandsaw::fs::{FileSystemMut, VolumeEncryption, VolumeKey, apfs, hfsplus};
+use bandsaw::open::{self, Image, Keys, OpenOptions, Wanted};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::trim;
+use bandsaw::ops::usage::HostUsage;
+use bandsaw::partition;
+use bandsaw::progress::{Progress, Silent};
+use bandsaw::{Error, Kind as ErrorKind, Result};
+
+use super::kind::{Kind, Via};
+use super::nbd::NbdDisk;
+use super::process::Watched;
+use crate::clock::{Clock, HostClock};
+use crate::place::{self, Caches, Cooled, HostFolder, Place, VolumeFolder};
+use crate::report::{HOST, Process, Space};
+
+const LAYER: &str = "benchmark";
+/// What encrypted images open with: there is nothing in them to be kept.
+const PASSPHRASE: &str = "bandsaw bench";
+/// How long a server may take to be there, and to be gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An image to be, or the host.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    /// `None` is the host.
+    pub(super) kind: Option<Kind>,
+    pub(super) band_size: Option<u64>,
+    /// Where everything of it is.
+    pub(super) folder: PathBuf,
+    pub(super) caches: Caches,
+    /// The command that serves and mounts.
+    pub(super) program: &'a Path,
+}
+
+/// A subject in use.
+#[derive(Debug)]
+pub(super) struct Attached {
+    /// Its files.
+    pub(super) place: Box<dyn Place>,
+    end: End,
+    pub(super) process: Option<Watched>,
+}
+
+/// What has to be done at the end.
+#[derive(Debug)]
+enum End {
+    Nothing,
+    /// Leave the volume clean; the server goes after it, if there is one.
+    Volume(Arc<dyn FileSystemMut>, Option<Server>),
+    Folder(Mounted),
+}
+
+/// A server that ends with this.
+#[derive(Debug)]
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGTERM leaves the image in order; `kill` of the standard library would not.
+        let id = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(id) = id {
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// A mount that ends with this.
+#[derive(Debug)]
+struct Mounted {
+    folder: PathBuf,
+    program: PathBuf,
+    ended: bool,
+}
+
+impl Mounted {
+    fn end(&mut self) -> Result<()> {
+        self.ended = true;
+        run(Command::new(&self.program).arg("detach").arg(&self.folder)).map(drop)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.end();
+        }
+    }
+}
+
+impl Subject<'_> {
+    pub(super) fn label(&self) -> String {
+        let label = self.kind.map_or_else(|| HOST.to_owned(), |kind| kind.to_string());
+        match self.band_size {
+            Some(size) => format!("{label}, bands of {}", crate::units::bytes(size)),
+            None => label,
+        }
+    }
+
+    fn image(&self) -> PathBuf {
+        let extension = match self.kind.map(|kind| kind.format) {
+            Some(Format::Udsb) => "sparsebundle",
+            Some(Format::Udsp) => "sparseimage",
+            Some(Format::Asif) => "asif",
+            _ => "img",
+        };
+        self.folder.join("image").with_extension(extension)
+    }
+
+    /// Makes an image of `len` bytes; for the host, an empty folder.
+    pub(super) fn create(&self, len: u64) -> Result<()> {
+        let failed = |source| Error::io(LAYER, "make", source).in_file(&self.folder);
+        std::fs::create_dir(&self.folder).map_err(failed)?;
+        let Some(kind) = self.kind else { return Ok(()) };
+        let file = self.folder.join("passphrase");
+        std::fs::write(&file, PASSPHRASE).map_err(|source| Error::io(LAYER, "write", source).in_file(&file))?;
+        let volume = NewVolume {
+            layout: Layout::Gptspud,
+            name: "Benchmark".to_owned(),
+            format: kind.file_system,
+            block_size: None,
+            source: Source::Empty,
+        };
+        let encryption = (kind.key_bits > 0).then(|| Encryption {
+            key_bits: kind.key_bits,
+            iterations: Some(LEAST_ITERATIONS),
+            ..Encryption::new(secret())
+        });
+        let options = CreateOptions {
+            format: kind.format,
+            len: Some(len.next_multiple_of(1 << 20)),
+            volume: Some(volume),
+            band_size: self.band_size,
+            encryption,
+            volume_encryption: kind.volume_key.then(|| VolumeEncryption {
+                passphrase: secret(),
+                recovery_key: None,
+                hint: None,
+                iterations: LEAST_ITERATIONS,
+            }),
+            ..CreateOptions::default()
+        };
+        create(&self.image(), options, &Silent).map(drop)
+    }
+
+    /// Removes everything of it.
+    pub(super) fn destroy(&self) -> Result<()> {
+        std::fs::remove_dir_all(&self.folder).map_err(|source| Error::io(LAYER, "remove", source).in_file(&self.folder))
+    }
+
+    pub(super) fn attach(&self) -> Result<Attached> {
+        let Some(kind) = self.kind else {
+            let place = Box::new(HostFolder::new(&self.folder, self.caches));
+            return Ok(Attached { place, end: End::Nothing, process: None });
+        };
+        match kind.via {
+            Via::Library => {
+                let image = self.open(Access::ReadWrite)?;
+                trim::before_use(&image, &Silent)?;
+                let volume = image.file_system_mut_as(None, Some(&secret()))?;
+                let process = Some(Watched::new(std::process::id()));
+                Ok(Attached { place: Box::new(VolumeFolder::new(volume.clone())), end: End::Volume(volume, None), process })
+            }
+            Via::Nbd => {
+                let (server, disk) = self.serve()?;
+                let process = Some(Watched::new(server.0.id()));
+                let volume = volume_on(Arc::new(disk), kind)?;
+                Ok(Attached {
+                    place: Box::new(VolumeFolder::new(volume.clone())),
+                    end: End::Volume(volume, Some(server)),
+                    process,
+                })
+            }
+            Via::Mount => self.mount(),
+        }
+    }
+
+    fn open(&self, access: Access) -> Result<Image> {
+        let secret = secret();
+        open::open(&self.image(), &OpenOptions { access, keys: Some(&secret as &dyn Keys), ..OpenOptions::default() })
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(self.program);
+        let option = if self.kind.is_some_and(|kind| kind.volume_key) { "--volume-passfile" } else { "--passfile" };
+        command.args([verb, "--json", option]).arg(self.folder.join("passphrase")).arg(self.image());
+        command
+    }
+
+    fn serve(&self) -> Result<(Server, NbdDisk)> {
+        let socket = self.folder.join("socket");
+        let _ = std::fs::remove_file(&socket);
+        let mut command = self.command("serve");
+        command.arg("--socket").arg(&socket).stdin(Stdio::null()).stdout(Stdio::null());
+        // Ctrl-C is for this process, which ends the server when it has left the volume in order.
+        let child = command.process_group(0).spawn();
+        let mut server = Server(child.map_err(|source| Error::io(LAYER, "start", source).in_file(self.program))?);
+        let clock = HostClock::default();
+        loop {
+            match NbdDisk::connect(&socket) {
+                Ok(disk) => return Ok((server, disk)),
+                Err(error) if clock.now() > PATIENCE => return Err(error),
+                Err(_) => {}
+            }
+            if let Ok(Some(status)) = server.0.try_wait() {
+                return Err(Error::new(ErrorKind::Io, LAYER, format!("the server ended: {status}")).in_file(self.image()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn mount(&self) -> Result<Attached> {
+        let folder = self.folder.join("mounted");
+        let told = run(self.command("mount").arg(&folder))?;
+        let mounted = Mounted { folder: folder.clone(), program: self.program.to_owned(), ended: false };
+        let told: serde_json::Value = serde_json::from_slice(&told).unwrap_or_default();
+        let process = told["process"].as_u64().and_then(|id| u32::try_from(id).ok()).map(Watched::new);
+        Ok(Attached { place: Box::new(HostFolder::new(&folder, self.caches)), end: End::Folder(mounted), process })
+    }
+
+    /// What it takes on the host now.
+    pub(super) fn space(&self, at: &str, in_use: bool) -> Result<Option<Space>> {
+        let Some(kind) = self.kind else { return Ok(None) };
+        let bands = || std::fs::read_dir(self.image().join("bands")).ok().map(|bands| bands.count() as u64);
+        let in_use = if in_use {
+            let (secret, image) = (secret(), self.open(Access::ReadOnly)?);
+            let info = image.file_system_as(None, Wanted { snapshot: None, keys: Some(&secret) })?.volume();
+            Some(info.total.saturating_sub(info.free))
+        } else {
+            None
+        };
+        Ok(Some(Space {
+            at: at.to_owned(),
+            on_disk: HostUsage::of(&self.image(), &Silent)?.allocated,
+            bands: if kind.format == Format::Udsb { bands() } else { None },
+            in_use,
+        }))
+    }
+
+    /// Sees to it that the files `names` in `attached` are not read from memory, neither they nor the image.
+    pub(super) fn cool(&self, attached: &Attached, names: &[String], progress: &dyn Progress) -> Result<Cooled> {
+        let cooled = attached.place.cool(names)?;
+        if self.kind.is_none() || self.caches == Caches::Keep {
+            return Ok(cooled);
+        }
+        let mut worst = if cooled == Cooled::StillInMemory { cooled } else { Cooled::Dropped };
+        let mut folders = vec![self.image()];
+        while let Some(path) = folders.pop() {
+            progress.check()?;
+            if path.is_dir() {
+                let failed = |source| Error::io(LAYER, "list", source).in_file(&path);
+                for entry in std::fs::read_dir(&path).map_err(failed)? {
+                    folders.push(entry.map_err(failed)?.path());
+                }
+                continue;
+            }
+            let dropped = place::drop_from_cache(&path);
+            match dropped.map_err(|source| Error::io(LAYER, "drop from memory", source).in_file(&path))? {
+                Cooled::StillInMemory => worst = Cooled::StillInMemory,
+                Cooled::Asked if worst == Cooled::Dropped => worst = Cooled::Asked,
+                _ => {}
+            }
+        }
+        Ok(worst)
+    }
+}
+
+impl Attached {
+    /// Leaves everything clean and durable; tells what the process used that served it.
+    pub(super) fn detach(self) -> Result<Option<Process>> {
+        let process = self.process.as_ref().and_then(Watched::so_far);
+        let Self { place, end, .. } = self;
+        drop(place);
+        match end {
+            End::Nothing => {}
+            End::Volume(volume, server) => {
+                volume.unmount()?;
+                drop(volume);
+                drop(server);
+            }
+            End::Folder(mut mounted) => mounted.end()?,
+        }
+        Ok(process)
+    }
+}
+
+fn secret() -> Secret {
+    Secret::new(PASSPHRASE.as_bytes().to_vec())
+}
+
+/// The first volume of a disk, open for changes.
+fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSystemMut>> {
+    let map = partition::probe(&*disk)?.ok_or_else(|| Error::corrupt(LAYER, 0, "the disk has no partitions"))?;
+    let is_one = |partition: &&partition::Partition| {
+        partition.kind == if kind.file_system.has_holes() { "Apple_APFS" } else { "Apple_HFS" }
+    };
+    let found = map.partitions.iter().find(is_one).ok_or_else(|| Error::not_found(LAYER, kind.file_system.to_string()))?;
+    let slice: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, found.range.clone())?);
+    if kind.file_system.has_holes() {
+        let container = Arc::new(apfs::Container::open(slice, None)?);
+        Ok(Arc::new(apfs::ApfsMut::open(&container, 1, apfs::WriteOptions::default(), &|_| Ok(VolumeKey::Passphrase(secret())))?))
+    } else {
+        Ok(Arc::new(hfsplus::HfsPlusMut::open(slice, hfsplus::WriteOptions::default())?))
+    }
+}
+
+/// Runs a command that has to succeed; what it prints.
+fn run(command: &mut Command) -> Result<Vec<u8>> {
+    let program = PathBuf::from(command.get_program());
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|source| Error::io(LAYER, "run", source).in_file(&program))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::new(ErrorKind::Io, LAYER, format!("{}: {said}", output.status)).in_file(&program))
+}

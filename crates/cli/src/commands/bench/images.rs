@@ -1,0 +1,165 @@
+//! `bandsaw bench images`: the protocols of published measurements, on images of any kind.
+
+use std::path::PathBuf;
+
+use bandsaw::container::Format;
+use bandsaw::ops::format::NewFormat;
+use bandsaw::{Error, Kind as ErrorKind, size};
+use bandsaw_bench::images::{self, Announced, BAND_SIZES, Kind, Options, Protocol, Via};
+use bandsaw_bench::units::bytes;
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::files::{Measuring, Planning, percent};
+use super::kept::Keeping;
+use crate::failure::{Advise, Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::text::counted;
+
+/// Measure disk images of any kind, each against the folder that they are in
+///
+/// Images are made in a new folder of DIR, used as a published protocol has it, and removed at the end, also by Ctrl-C. Every kind is
+/// measured in the same run as files in the folder itself, in random order, and told as a ratio to these, beside what was published of
+/// Apple's images on a Mac. What an image takes on disk is told after each step, and what the process uses that serves it.
+///
+/// Protocols: `rewrite` writes right after creation, again after files were removed and the image was attached anew, and as a control
+/// for the first time after it was attached anew. `steady` attaches anew, writes and reads. `refill` writes and reads an image when it is empty, part full, and
+/// emptied. `bands` compares sizes of bands: 130 files that scatter, and one file read and another written beside it. `space` fills,
+/// empties and compacts, through the library, and compares contents at each step.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw bench images /mnt/disk --scale 0.01 --pause 10 -o run.json -o run.html
+  bandsaw bench images . --scale 0.01 --type udsb,asif --cipher none,aes-256 --fs apfs --via mount
+  bandsaw bench images . --scale 0.01 --protocol bands --band-sizes 8m,64m
+  bandsaw bench images . --scale 0.01 --protocol space --type udsb,udrw --fs hfs+")]
+pub(crate) struct Images {
+    /// The folder
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    folder: PathBuf,
+    /// What is done with each image
+    #[arg(long, value_enum, default_value_t)]
+    protocol: ProtocolArg,
+    /// Kinds of images: udrw, udsb, udsp, asif; vm for an encrypted APFS volume in ASIF over NBD
+    #[arg(long = "type", value_name = "FORMAT,...", value_delimiter = ',', default_values = ["udrw", "udsb", "udsp", "asif"])]
+    types: Vec<String>,
+    /// Ciphers: none, aes-128, aes-256
+    #[arg(long = "cipher", value_name = "CIPHER,...", value_delimiter = ',', default_values = ["none"])]
+    ciphers: Vec<String>,
+    /// File systems within: apfs, hfs+, hfs+j and the others that `create` makes
+    #[arg(long = "fs", value_name = "FORMAT,...", value_delimiter = ',', default_values = ["apfs"])]
+    file_systems: Vec<NewFormat>,
+    /// Ways to what is in an image: library (in this process), nbd, mount (a folder, through FUSE)
+    #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_values = ["library"])]
+    via: Vec<Via>,
+    /// With `--protocol bands`: the sizes of bands, in the place of twelve from 2 MiB to 1000 MiB
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
+    band_sizes: Vec<u64>,
+    #[command(flatten)]
+    planning: Planning,
+    #[command(flatten)]
+    measuring: Measuring,
+    /// Say what would be written, and do nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    #[command(flatten)]
+    keeping: Keeping,
+}
+
+/// `--protocol`.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum ProtocolArg {
+    /// First and second write
+    #[value(alias = "r1")]
+    Rewrite,
+    /// Attached anew, written, read
+    #[default]
+    #[value(alias = "r2")]
+    Steady,
+    /// What images take on disk
+    #[value(alias = "r3")]
+    Space,
+    /// Sizes of bands
+    #[value(alias = "r4")]
+    Bands,
+    /// Empty, part full, emptied
+    #[value(alias = "r5")]
+    Refill,
+}
+
+impl Images {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        self.keeping.check()?;
+        let kinds = self.kinds()?;
+        let settings = self.measuring.settings(&self.planning);
+        let protocol = match self.protocol {
+            ProtocolArg::Rewrite => Protocol::Rewrite,
+            ProtocolArg::Steady => Protocol::Steady,
+            ProtocolArg::Bands => Protocol::Bands,
+            ProtocolArg::Refill => Protocol::Refill,
+            ProtocolArg::Space => Protocol::Space,
+        };
+        let program = std::env::current_exe().map_err(|source| Error::io("benchmark", "find", source))?;
+        let band_sizes = if self.band_sizes.is_empty() { BAND_SIZES.to_vec() } else { self.band_sizes.clone() };
+        let options = Options { protocol, settings, kinds, band_sizes, program };
+        let announced = Announced::new(&self.folder, &options);
+        let announced = announced.advise(ErrorKind::Limit, || "`--scale 0.01` makes all of it a hundredth".to_owned())?;
+        output.tell_plan(&format!(
+            "{}, one after the other, images of {}; about {} will be written to {} and read back, {} of what a solid-state disk of \
+             this size is commonly rated for; {} are free.",
+            counted(announced.subjects as u64, "subject", "subjects"),
+            bytes(announced.image),
+            bytes(announced.bytes),
+            self.folder.display(),
+            percent(announced.room.wear(announced.bytes)),
+            bytes(announced.room.free)
+        ));
+        if self.dry_run {
+            return Ok(());
+        }
+        let bar = Bar::new(output);
+        let report = images::run(&self.folder, &options, &announced, &bar)?;
+        drop(bar);
+        self.keeping.keep(&report, output)
+    }
+
+    /// Every combination, but for what another protocol is not about.
+    fn kinds(&self) -> Outcome<Vec<Kind>> {
+        let bands = matches!(self.protocol, ProtocolArg::Bands);
+        let mut kinds = Vec::new();
+        for name in &self.types {
+            if name.eq_ignore_ascii_case("vm") {
+                kinds.push(Kind::VM);
+                continue;
+            }
+            let format: Format = name.parse()?;
+            if !matches!(format, Format::Udrw | Format::Udsb | Format::Udsp | Format::Asif) {
+                return Err(Failure::usage("--type", format!("{name} cannot be written to: udrw, udsb, udsp, asif and vm can")));
+            }
+            // Others have no bands of many sizes.
+            if bands && format != Format::Udsb {
+                continue;
+            }
+            for cipher in &self.ciphers {
+                let key_bits = match cipher.to_ascii_lowercase().as_str() {
+                    "none" => 0,
+                    "aes-128" => 128,
+                    "aes-256" => 256,
+                    _ => {
+                        return Err(Failure::usage(
+                            "--cipher",
+                            format!("{cipher} is no cipher of images: none, aes-128, aes-256"),
+                        ));
+                    }
+                };
+                for &file_system in &self.file_systems {
+                    kinds.extend(self.via.iter().map(|&via| Kind { format, key_bits, file_system, volume_key: false, via }));
+                }
+            }
+        }
+        if kinds.is_empty() {
+            return Err(Failure::usage("--type", "sizes of bands are those of sparse bundles (udsb)"));
+        }
+        Ok(kinds)
+    }
+}
