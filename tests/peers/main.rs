@@ -15,6 +15,7 @@ mod finder;
 mod gdisk;
 mod guest_listing;
 mod libfshfs;
+mod linux_apfs;
 mod linux_kernel;
 mod mount;
 mod nbd;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     finder::add(&mut suite);
     gdisk::add(&mut suite);
     libfshfs::add(&mut suite);
+    linux_apfs::add(&mut suite);
     linux_kernel::add(&mut suite);
     mount::add(&mut suite);
     nbd::add(&mut suite);

@@ -17,6 +17,8 @@ pub(crate) enum Program {
     Fuse,
     /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
     GuestLinux,
+    /// A module that was built for that kernel.
+    GuestModule(&'static str),
 }
 
 /// The distribution's own Python, whatever else is called that on this machine.
@@ -54,6 +56,12 @@ impl Program {
             Self::GuestLinux => {
                 let folder = cache().join("guest");
                 if folder.join("release").is_file() { Ok(folder) } else { Err("no Linux kernel for the emulator".into()) }
+            }
+            Self::GuestModule(name) => {
+                let folder = Self::GuestLinux.find()?;
+                let release = std::fs::read_to_string(folder.join("release")).unwrap_or_default();
+                let module = folder.join("lib/modules").join(release.trim()).join("extra").join(format!("{name}.ko"));
+                if module.is_file() { Ok(module) } else { Err(format!("no module {name} for the emulator's kernel")) }
             }
         }
     }
