@@ -12,6 +12,7 @@ use bandsaw::store::Open;
 use crate::disk::{DISK_GUID, open, our_view, partitions, with_our_gpt};
 use crate::programs::{Program, everything, output, run_text};
 use crate::suite::Suite;
+use crate::volume;
 
 const SGDISK: Program = Program::Command(&["sgdisk"]);
 const SECTOR: u64 = 512;
@@ -21,6 +22,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .peer("sgdisk", &[SGDISK])
         .test("reads_our_gpt", reads_our_gpt)
         .test("we_read_its_gpt", we_read_its_gpt)
+        .test("reads_resized_disks", reads_resized_disks)
         .test("agrees_that_we_repaired", agrees_that_we_repaired)
         .test("agrees_that_we_repaired_the_ends", agrees_that_we_repaired_the_ends);
 }
@@ -43,6 +45,16 @@ fn reads_our_gpt() {
         ] {
             assert!(told.contains(&line), "no {line:?} in\n{told}");
         }
+    }
+}
+
+/// Disks whose map was changed: the type of the partition when it was formatted, its end twice.
+fn reads_resized_disks() {
+    for volume in volume::all().iter().filter(|volume| volume.mapped) {
+        assert_sound(&volume.disk);
+        let told = run_text(SGDISK.command().arg("--info=1").arg(&volume.disk));
+        let last = format!("Last sector: {} ", volume.range.end / SECTOR - 1);
+        assert!(told.contains(&last) && told.contains("Apple HFS/HFS+"), "{told}");
     }
 }
 

@@ -16,7 +16,8 @@ use crate::programs::{Program, SEVEN_ZIP, run};
 use crate::qemu::{self, Guest};
 use crate::suite::Suite;
 use crate::tree::{Kind, assert_same, sha256};
-use crate::{disk, ours, volume};
+use crate::volume::Volume;
+use crate::{disk, mended, ours, volume};
 
 const HFSPLUS: [&str; 2] = ["nls_utf8", "hfsplus"];
 const SETFATTR: Program = Program::Command(&["setfattr"]);
@@ -28,7 +29,9 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("guest", guest)
         .test("partitions", partitions)
         .test("our_volumes", our_volumes)
+        .test("resized_volumes", resized_volumes)
         .test("repaired_volumes", repaired_volumes)
+        .test("every_kind_of_damage", mended::every_kind_of_damage)
         .corpus_test("real_volume", real_volume);
 }
 
@@ -68,13 +71,24 @@ fn partitions() {
     }
 }
 
-/// The kernel finds in our volumes what they were built from, and works on them without a complaint; we find what it left.
+/// Of those built whole, one in a partition and one on a disk of its own; and those filled file by file.
 fn our_volumes() {
+    let volumes =
+        volume::all().iter().filter(|volume| !volume.resized && (volume.changed || volume.mapped != volume.case_sensitive));
+    rework(volumes.zip(["vda1", "vdb", "vdc", "vdd"]).collect());
+}
+
+/// Volumes with a journal that were made larger and smaller.
+fn resized_volumes() {
+    rework(volume::all().iter().filter(|volume| volume.resized).zip(["vda1", "vdb1"]).collect());
+}
+
+/// The kernel finds in our volumes what they were built from, and works on them without a complaint; we find what it left.
+fn rework(volumes: Vec<(&Volume, &str)>) {
     let scratch = crate::scratch();
-    // Of those built whole, one in a partition and one on a disk of its own; and those filled file by file.
-    let volumes = volume::all().iter().filter(|volume| volume.changed || volume.mapped != volume.case_sensitive);
-    let volumes: Vec<_> = volumes.zip(["vda1", "vdb", "vdc", "vdd"]).collect();
-    let mut guest = guest_listing::guest(REWORK).modules(&HFSPLUS);
+    let names: Vec<_> = volumes.iter().map(|(_, name)| *name).collect();
+    let script = format!("volumes='{}'\n{REWORK}", names.join(" "));
+    let mut guest = guest_listing::guest(&script).modules(&HFSPLUS);
     for (volume, name) in &volumes {
         let copy = scratch.path().join(name);
         std::fs::copy(&volume.disk, &copy).expect("copying the disk");
@@ -169,8 +183,9 @@ fn change_again(disk: &Path, range: Range<u64>) {
 
 /// Files are made, changed, moved and removed, in the middle of trees that have no room to spare.
 const REWORK: &str = r#"
-for disk in vda1 vdb vdc vdd; do
-    mount -t hfsplus /dev/$disk /mnt
+for disk in $volumes; do
+    # The kernel writes to a volume with a journal only if it is told to.
+    mount -t hfsplus -o force /dev/$disk /mnt
     section "$disk mount"
     grep /mnt /proc/mounts
     cd /mnt

@@ -17,6 +17,7 @@ mod guest_listing;
 mod libfshfs;
 mod linux_apfs;
 mod linux_kernel;
+mod mended;
 mod mount;
 mod nbd;
 mod nbd_guest;

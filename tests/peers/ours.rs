@@ -14,7 +14,7 @@ use bandsaw::progress::Silent;
 use bandsaw::store::Open;
 
 use crate::disk;
-use crate::tree::{FINDER_INFO, Item, Kind, Listing, sha256};
+use crate::tree::{FINDER_INFO, Item, Kind, Listing, is_private, sha256};
 
 /// The volume in a part of a raw disk.
 pub(crate) fn open(disk: &Path, range: Range<u64>) -> HfsPlus {
@@ -59,6 +59,9 @@ pub(crate) fn list(volume: &dyn FileSystem) -> Listing {
 fn list_folder(volume: &dyn FileSystem, folder: NodeId, prefix: &str, into: &mut Listing) {
     for entry in volume.entries(folder).unwrap_or_else(|error| panic!("{prefix}: {error}")) {
         let path = format!("{prefix}{}", entry.name);
+        if is_private(&path) {
+            continue;
+        }
         if entry.attributes.kind == FileKind::Folder {
             list_folder(volume, entry.attributes.id, &format!("{path}/"), into);
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::programs::{SEVEN_ZIP, run};
 use crate::suite::Suite;
-use crate::tree::{Item, Kind, Listing, assert_same, decomposed, list, sha256};
+use crate::tree::{Item, Kind, Listing, assert_same, decomposed, is_journal, list, sha256};
 use crate::volume;
 
 const PRIVATE_FOLDER: &str = "[HFS+ Private Data]";
@@ -73,6 +73,6 @@ fn known(root: &Path, unpacked: Listing) -> Listing {
         }
         _ => (path, Item { mode: item.mode & UNPACKED_MODE, ..item }),
     };
-    let all = unpacked.into_iter().filter(|(path, _)| path != PRIVATE_FOLDER);
+    let all = unpacked.into_iter().filter(|(path, _)| path != PRIVATE_FOLDER && !is_journal(path));
     all.map(known).collect()
 }

@@ -271,10 +271,15 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a path leads into the folders where HFS+ keeps what hard links lead to, as programs show it that do not hide
-/// them.
+/// Whether a path leads into the folders where HFS+ keeps what hard links lead to, or to a journal, as programs show it that
+/// do not hide them.
 pub(crate) fn is_private(path: &str) -> bool {
-    path.contains("HFS+ Private D")
+    path.contains("HFS+ Private D") || is_journal(path)
+}
+
+/// Whether a path leads to a volume's journal.
+pub(crate) fn is_journal(path: &str) -> bool {
+    [".journal", ".journal_info_block"].contains(&path.trim_start_matches('/'))
 }
 
 /// Fails the test unless both trees have the same items at the same paths, composed or not.

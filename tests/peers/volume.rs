@@ -8,13 +8,14 @@ use std::sync::{Arc, LazyLock};
 use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::Timestamp;
-use bandsaw::open::{OpenOptions, open};
+use bandsaw::open::{Image, OpenOptions, open};
 use bandsaw::ops;
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source};
-use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::format::{FormatOptions, NewFormat, format};
 use bandsaw::ops::import::{self, FolderOptions};
 use bandsaw::ops::put::{PutOptions, put};
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::progress::Silent;
 
 use crate::tree::{self, Listing};
@@ -33,6 +34,8 @@ pub(crate) struct Volume {
     pub(crate) mapped: bool,
     /// Whether it was made empty and filled file by file, instead of built whole.
     pub(crate) changed: bool,
+    /// Whether it has a journal and was made larger and smaller.
+    pub(crate) resized: bool,
     /// The raw image.
     pub(crate) disk: PathBuf,
     /// The same disk as a sparse bundle.
@@ -43,8 +46,8 @@ pub(crate) struct Volume {
     pub(crate) files: Arc<Listing>,
 }
 
-/// HFS+ and HFSX, built on a disk of their own and in a partition, and filled file by file on a disk of their own; each as a
-/// raw image and as a bundle. They are not to be changed.
+/// HFS+ and HFSX, built on a disk of their own and in a partition, filled file by file on a disk of their own, and with a journal
+/// in a partition, filled and then resized; each as a raw image and as a bundle. They are not to be changed.
 pub(crate) fn all() -> &'static [Volume] {
     static ALL: LazyLock<Vec<Volume>> = LazyLock::new(|| {
         let folder = crate::scratch().keep();
@@ -64,7 +67,7 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
         let range = create(Source::Folder(source.clone()), &disk, Format::Udrw, case_sensitive, layout);
         create(Source::Folder(source.clone()), &bundle, Format::Udsb, case_sensitive, layout);
         let mapped = layout == Layout::Gptspud;
-        Volume { case_sensitive, mapped, changed: false, disk, bundle, range, files: Arc::clone(&files) }
+        Volume { case_sensitive, mapped, changed: false, resized: false, disk, bundle, range, files: Arc::clone(&files) }
     });
     let path = scratch.join(format!("{name} changed"));
     let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
@@ -73,9 +76,41 @@ fn build_both(scratch: &Path, case_sensitive: bool) -> Vec<Volume> {
     // Filled a second time it would have other dates.
     let filled = open(&bundle, &OpenOptions::default()).expect("opening the bundle");
     convert(&filled, &disk, &ConvertOptions::default(), &Silent).expect("converting the bundle");
-    let changed = Volume { case_sensitive, mapped: false, changed: true, disk, bundle, range, files };
+    let changed =
+        Volume { case_sensitive, mapped: false, changed: true, resized: false, disk, bundle, range, files: Arc::clone(&files) };
+    let resized = build_resized(&scratch.join(format!("{name} resized")), &source, case_sensitive, files);
     fs::remove_dir_all(source).expect("removing the source");
-    volumes.into_iter().chain([changed]).collect()
+    volumes.into_iter().chain([changed, resized]).collect()
+}
+
+/// Formats a partition with a journal, fills it, and makes it larger and smaller.
+fn build_resized(path: &Path, source: &Path, case_sensitive: bool, files: Arc<Listing>) -> Volume {
+    let (disk, bundle) = (path.with_extension("img"), path.with_extension("sparsebundle"));
+    create_of(Some(CHANGED), Source::Empty, &bundle, Format::Udsb, !case_sensitive, Layout::Gptspud);
+    let options = FormatOptions {
+        place: None,
+        format: if case_sensitive { NewFormat::HfsxJournaled } else { NewFormat::HfsPlusJournaled },
+        name: NAME.into(),
+        block_size: None,
+        erase: true,
+        epoch: Some(Timestamp::from_seconds(CREATED)),
+    };
+    format(&writable(&bundle), options, &Silent).expect("formatting");
+    fill(&bundle, source);
+    let sizes = if case_sensitive { [Size::Min, Size::Bytes(2 * CHANGED)] } else { [Size::Bytes(2 * CHANGED), Size::Min] };
+    for size in sizes {
+        let options = ResizeOptions { size, parts: Parts::All, volume: None, dry_run: false };
+        resize(&writable(&bundle), &options, &Silent).expect("resizing");
+    }
+    let resized = open(&bundle, &OpenOptions::default()).expect("opening the bundle");
+    convert(&resized, &disk, &ConvertOptions::default(), &Silent).expect("converting the bundle");
+    let range = resized.volumes()[0].range.clone();
+    Volume { case_sensitive, mapped: true, changed: true, resized: true, disk, bundle, range, files }
+}
+
+fn writable(image: &Path) -> Image {
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    open(image, &options).expect("opening the image")
 }
 
 /// Bytes of the disk of a volume that is filled file by file.
@@ -83,8 +118,7 @@ const CHANGED: u64 = 128 << 20;
 
 /// Puts everything in a folder into the volume of an image.
 fn fill(image: &Path, source: &Path) {
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
-    let image = open(image, &options).expect("opening the image");
+    let image = writable(image);
     let volume = image.file_system_mut(None).expect("opening the volume");
     let tree = import::folder(source, &FolderOptions::default(), &Silent).expect("reading the folder");
     put(&tree, &*volume, "/", &PutOptions::default(), &Silent).expect("filling the volume");
