@@ -6,6 +6,7 @@ use bandsaw::device::{BlockDevice, Memory, Slice};
 use bandsaw::fs::hfsplus::{Repair, check};
 use bandsaw::partition::APPLE_HFS;
 use bandsaw::partition::gpt::{self, NewPartition};
+use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
 use bandsaw::testing::damage;
@@ -61,7 +62,8 @@ pub(crate) fn every_kind_of_damage() {
         let [files, bytes] = [files, bytes].map(|count| count.parse::<u32>().expect("a count"));
         assert!(files >= 80 && bytes == 5000 * files, "{words}: {files} files, {bytes} of their bytes are what they were");
         let volume = Arc::new(Slice::new(disk.clone(), places(index)).expect("the disk has it"));
-        let found = check(volume, &Silent).expect("a check");
+        let mut found = check(volume, &Silent).expect("a check");
+        found.retain(|problem| problem.severity > Severity::Note);
         assert!(found.is_empty(), "{words}, after the kernel: {found:#?}");
     }
 }
