@@ -11,20 +11,24 @@ pub(crate) const GETFATTR: Program = Program::Command(&["getfattr"]);
 /// Attributes longer than this have extents of their own, which Linux cannot read.
 const LONGEST_INLINE: usize = 3802;
 
-/// A shell function of the guest: `list NAME` prints all of the current folder, for [`parse`]. What cannot be asked about is
+/// Shell functions of the guest: `list NAME` prints all of the current folder, for [`parse`], `list_files NAME` all but
+/// attributes. What cannot be asked about is
 /// left out: Linux shows a character beyond the first 65,536 as question marks, and then does not find it; and to ask for
 /// the attributes of what has none is an error on this file system.
 const LIST: &str = r#"
 each() { find . -mindepth 1 "$@" 2>/dev/null || :; }
 list() {
+    list_files "$1"
+    section "$1 attributes"
+    each ! -type p -exec getfattr -h -d -m - -e hex {} +
+}
+list_files() {
     section "$1"
     each -exec stat -c '%f %s %Y %h %n' {} +
     section "$1 sums"
     each -type f -exec sha256sum {} +
     section "$1 targets"
     each -type l -exec sh -c 'for link; do echo "$link"; readlink "$link"; done' sh {} +
-    section "$1 attributes"
-    each ! -type p -exec getfattr -h -d -m - -e hex {} +
 }
 "#;
 

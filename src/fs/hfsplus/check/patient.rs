@@ -4,6 +4,8 @@ use zerocopy::FromBytes;
 
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::Timestamp;
+#[cfg(test)]
+use crate::fs::hfsplus::btree::Node;
 use crate::fs::hfsplus::build::{Options, Plan};
 use crate::fs::hfsplus::layout::*;
 use crate::fs::hfsplus::unicode::decode_name;
@@ -127,6 +129,16 @@ impl Patient {
             }
         }
         panic!("no such record");
+    }
+
+    /// The names of the objects whose records are in a leaf of the catalog.
+    #[cfg(test)]
+    pub(in crate::fs::hfsplus) fn objects_in_leaf(&mut self, number: u32) -> Vec<String> {
+        let node = Node::parse(number, self.node(Cnid::CATALOG, number).into()).unwrap();
+        let records = (0..node.records).map(|index| CatalogKey::split(node.record(index).unwrap()).unwrap());
+        let is_object =
+            |data: &[u8]| matches!(CatalogRecord::parse(data), Some(CatalogRecord::Folder(_) | CatalogRecord::File(_)));
+        records.filter(|(_, data)| is_object(data)).map(|(key, _)| decode_name(key.name)).collect()
     }
 
     /// Changes the catalog record of the object with this name.

@@ -169,7 +169,7 @@ fn put_together(
         return Err(Error::new(Kind::Corrupt, LAYER, "the catalog has no order"));
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
-    let mut objects = Objects::read(catalog.records, names, header.variant, steps);
+    let mut objects = Objects::read(catalog.records, names, header, steps);
     objects.mend(steps);
     links::mend(&mut objects, steps);
     objects.part_names(steps);

@@ -1,5 +1,6 @@
 //! Damaged volumes, one structure at a time, are mended, and what was not damaged is still there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
@@ -7,8 +8,9 @@ use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::hfsplus::check::damage::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
 use crate::fs::hfsplus::check::patient::Patient;
 use crate::fs::hfsplus::layout::FILE_LINK_TYPE;
+use crate::fs::hfsplus::links::INODE;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
-use crate::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
+use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
 use crate::progress::Silent;
 
 /// How many of the patient's 120 files are somewhere, with their names and contents.
@@ -44,27 +46,144 @@ fn repaired(damage: &Case, case_sensitive: bool) -> Result<Arc<Memory>> {
     }
 }
 
-/// Damage after which the records of a leaf cannot be told apart.
-const LEAF_LOST: [&str; 4] =
-    ["kind -1 and height 1 expected", "holds no records", "claims 9999 records", "offset 1 of its records"];
+/// What a repair cannot bring back, because nothing else tells of it.
+enum Loss {
+    Nothing,
+    /// The file at this path.
+    File(&'static str),
+    /// What the file at this path holds; it is still there, but not one with other names.
+    Contents(&'static str),
+    /// An attribute of the file at this path.
+    Attribute(&'static str, &'static str),
+    /// The objects whose records were in the catalog's first leaf, for these cannot be told apart any more.
+    FirstLeaf,
+}
+
+/// By the list that the damage is in, and its words.
+const LOSSES: [(&str, &str, Loss); 14] = [
+    ("trees", "kind -1 and height 1 expected", Loss::FirstLeaf),
+    ("trees", "holds no records", Loss::FirstLeaf),
+    ("trees", "claims 9999 records", Loss::FirstLeaf),
+    ("trees", "offset 1 of its records", Loss::FirstLeaf),
+    ("catalog", "of no known type", Loss::File("/folder/inner/file 3")),
+    ("catalog", "18446744073709551615 bytes in", Loss::Contents("/folder/inner/file 3")),
+    ("catalog", "reach past the volume", Loss::Contents("/folder/inner/file 3")),
+    ("catalog", "are used by", Loss::Contents("/folder/inner/file 3")),
+    ("catalog", "leads to iNode4242", Loss::File("/folder/second name")),
+    ("catalog", "counts 3 links, 2 exist", Loss::Contents("/first name")),
+    ("attributes", "of no known type or cut short", Loss::Attribute("/with attributes", "small")),
+    ("attributes", "which does not exist", Loss::Attribute("/with attributes", "small")),
+    ("attributes", "begins at block 1", Loss::Attribute("/with attributes", "small")),
+    ("attributes", "99 blocks of large", Loss::Attribute("/with attributes", "large")),
+];
+
+/// An object: what it is, how many names it has, what it holds, or where it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Item {
+    kind: FileKind,
+    links: u64,
+    contents: Vec<u8>,
+    xattrs: BTreeMap<String, Vec<u8>>,
+}
+
+/// All that is in a volume, by its path.
+fn items(bytes: Vec<u8>) -> BTreeMap<String, Item> {
+    let volume = HfsPlus::open(Arc::new(Memory::read_only(bytes))).unwrap();
+    let all = |device: Arc<dyn BlockDevice>| device.read_vec(0, device.info().len as usize).unwrap();
+    let mut found = BTreeMap::new();
+    let mut ahead = vec![(volume.root(), String::new())];
+    while let Some((folder, above)) = ahead.pop() {
+        for entry in volume.entries(folder).unwrap() {
+            let (id, path) = (entry.attributes.id, format!("{above}/{}", entry.name));
+            let contents = match entry.attributes.kind {
+                FileKind::Folder => Vec::new(),
+                FileKind::Symlink => volume.read_link(id).unwrap().into_bytes(),
+                _ => all(volume.open(id, Fork::Data).unwrap()),
+            };
+            let xattrs = volume.xattrs(id).unwrap().into_iter();
+            let xattrs = xattrs.map(|name| (name.clone(), all(volume.xattr(id, &name).unwrap().unwrap()))).collect();
+            let Attributes { kind, links, .. } = entry.attributes;
+            if kind == FileKind::Folder {
+                ahead.push((id, path.clone()));
+            }
+            found.insert(path, Item { kind, links: links.into(), contents, xattrs });
+        }
+    }
+    found
+}
+
+/// What a volume holds after this loss; where only names are left to go by, by these.
+fn without(loss: &Loss, mut items: BTreeMap<String, Item>, first_leaf: &[String]) -> BTreeMap<String, Item> {
+    let gone = match loss {
+        Loss::Nothing => None,
+        Loss::File(path) | Loss::Contents(path) => items.remove(*path),
+        Loss::Attribute(path, name) => {
+            items.get_mut(*path).and_then(|item| item.xattrs.remove(*name)).expect("it was there");
+            None
+        }
+        Loss::FirstLeaf => {
+            // The file proper that several names lead to is there too, and goes with all of them.
+            assert!(first_leaf.iter().any(|name| name.starts_with(INODE)), "{first_leaf:?}");
+            items = by_name(items);
+            items.retain(|name, item| item.links == 1 && !first_leaf.contains(name));
+            None
+        }
+    };
+    // Other names of what is gone are fewer.
+    if let Some(gone) = gone.filter(|gone| gone.links > 1) {
+        items.values_mut().filter(|item| item.contents == gone.contents).for_each(|item| item.links -= 1);
+    }
+    items
+}
+
+/// What is no folder, wherever it is.
+fn by_name(items: BTreeMap<String, Item>) -> BTreeMap<String, Item> {
+    let named = items.into_iter().map(|(path, item)| (path.rsplit('/').next().unwrap_or_default().to_owned(), item));
+    named.filter(|(_, item)| item.kind != FileKind::Folder).collect()
+}
 
 #[test]
 fn damage_of_every_kind_is_mended() {
-    let mut refused = Vec::new();
-    for damage in [VOLUME, TREES, CATALOG, ATTRIBUTES].into_iter().flatten() {
-        match repaired(damage, false) {
-            Ok(device) => {
-                // A leaf that is no node any more takes what was in it.
-                let least = if LEAF_LOST.contains(&damage.2) { 80 } else { 119 };
-                let files = files_in(&device);
-                if files < least {
-                    refused.push(format!("{}: {files} files are left", damage.2));
+    let mut sound = Patient::new(false);
+    let (whole, leaf) = (items(sound.bytes.clone()), sound.objects_in_leaf(1));
+    assert!(whole.len() > 125 && !leaf.is_empty());
+    let mut wrong = Vec::new();
+    let mut lossy = 0;
+    for (group, cases) in [("volume", VOLUME), ("trees", TREES), ("catalog", CATALOG), ("attributes", ATTRIBUTES)] {
+        for case in cases {
+            let words = case.2;
+            let found = match repaired(case, false) {
+                Ok(device) => items(device.to_vec()),
+                Err(error) => {
+                    wrong.push(format!("{words}: {error}"));
+                    continue;
                 }
+            };
+            let known = LOSSES.iter().find(|(of, known, _)| *of == group && *known == words);
+            lossy += usize::from(known.is_some());
+            let loss = known.map_or(&Loss::Nothing, |(.., loss)| loss);
+            let (expected, mut found) = (without(loss, whole.clone(), &leaf), found);
+            match loss {
+                Loss::Contents(path) if found.remove(*path).is_none() => wrong.push(format!("{words}: {path} is gone")),
+                Loss::FirstLeaf => {
+                    found = by_name(found);
+                    assert!(expected.len() > 60, "{} objects are outside of the first leaf", expected.len());
+                }
+                _ => {}
             }
-            Err(error) => refused.push(format!("{}: {error}", damage.2)),
+            let differ = |path: &&String| expected.get(*path) != found.get(*path);
+            let paths: BTreeSet<_> = expected.keys().chain(found.keys()).filter(differ).collect();
+            if !paths.is_empty() {
+                let shown =
+                    |item: Option<&Item>| item.map(|item| (item.kind, item.links, item.contents.len(), item.xattrs.len()));
+                let shown: Vec<_> =
+                    paths.iter().map(|path| (path, shown(expected.get(*path)), shown(found.get(*path)))).collect();
+                wrong.push(format!("{words}, expected and found: {shown:?}"));
+            }
         }
     }
-    assert!(refused.is_empty(), "{refused:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(lossy, LOSSES.len());
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Objects {
             self.all[at].parent = Cnid::ROOT_PARENT.0;
         } else {
             let name = self.threads.get(&Cnid::ROOT.0).map(|lead| lead.name.clone()).filter(|name| !name.is_empty());
-            let root = new_folder(Cnid::ROOT.0, Cnid::ROOT_PARENT.0, name.unwrap_or_else(|| boxed("Untitled")));
+            let root = self.new_folder(Cnid::ROOT.0, Cnid::ROOT_PARENT.0, name.unwrap_or_else(|| boxed("Untitled")));
             self.all.push(root);
         }
         steps.add("restore the root folder", String::new);
@@ -139,7 +139,8 @@ impl Objects {
                     .iter()
                     .any(|object| object.parent == Cnid::ROOT.0 && self.names.compare(&object.name, &name).is_eq());
                 let name = if taken { boxed(&format!("{LOST_AND_FOUND} {id}")) } else { name };
-                self.all.push(new_folder(id, Cnid::ROOT.0, name));
+                let folder = self.new_folder(id, Cnid::ROOT.0, name);
+                self.all.push(folder);
                 steps.add("make a folder for what is lost", || LOST_AND_FOUND.to_owned());
                 id
             }
@@ -180,7 +181,7 @@ impl Objects {
                 Some(place) => place,
                 None => (self.lost_and_found(steps), boxed(&format!("folder {id}"))),
             };
-            let folder = new_folder(id, parent, name);
+            let folder = self.new_folder(id, parent, name);
             steps.add("restore folders", || folder.shown());
             self.all.push(folder);
             folders.insert(id);
@@ -215,6 +216,15 @@ impl Objects {
         }
     }
 
+    /// A folder that was lost. When it was made nobody knows.
+    fn new_folder(&self, id: u32, parent: u32, name: Box<[U16]>) -> Object {
+        let bsd = BsdInfoRaw { file_mode: (mode_type::FOLDER | 0o755).into(), ..Default::default() };
+        let dates = DatesRaw { content_mod: self.modified, attribute_mod: self.modified, ..Default::default() };
+        let record_type = record_type::FOLDER.into();
+        let folder = FolderRaw { record_type, folder_id: id.into(), dates, bsd, ..Default::default() };
+        Object { parent, name, body: Body::Folder(folder) }
+    }
+
     /// No two objects of a folder have one name; the later ones get another.
     pub(in crate::fs::hfsplus::repair) fn part_names(&mut self, steps: &mut Steps) {
         let names = self.names;
@@ -241,16 +251,4 @@ impl Objects {
 
 fn boxed(name: &str) -> Box<[U16]> {
     units(name).into()
-}
-
-fn new_folder(id: u32, parent: u32, name: Box<[U16]>) -> Object {
-    let bsd = BsdInfoRaw { file_mode: (mode_type::FOLDER | 0o755).into(), ..Default::default() };
-    let folder = FolderRaw {
-        record_type: record_type::FOLDER.into(),
-        folder_id: id.into(),
-        dates: DatesRaw::default(),
-        bsd,
-        ..Default::default()
-    };
-    Object { parent, name, body: Body::Folder(folder) }
 }

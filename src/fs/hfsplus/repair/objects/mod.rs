@@ -5,11 +5,11 @@ mod mend;
 use std::collections::{HashMap, HashSet};
 
 use zerocopy::IntoBytes;
-use zerocopy::big_endian::U16;
+use zerocopy::big_endian::{U16, U32};
 
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
-    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, record_flags,
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, VolumeHeader, record_flags,
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name};
 
@@ -100,13 +100,22 @@ pub(super) struct Objects {
     variant: Variant,
     next_id: u32,
     lost_and_found: Option<u32>,
+    /// When the volume was changed last.
+    modified: U32,
 }
 
 impl Objects {
-    /// Takes the records apart.
-    pub(super) fn read(records: Vec<Box<[u8]>>, names: NameOrder, variant: Variant, steps: &mut Steps) -> Self {
-        let mut objects =
-            Self { all: Vec::new(), threads: HashMap::new(), names, variant, next_id: Cnid::FIRST_USER.0, lost_and_found: None };
+    /// Takes the records of the volume with this header apart.
+    pub(super) fn read(records: Vec<Box<[u8]>>, names: NameOrder, header: &VolumeHeader, steps: &mut Steps) -> Self {
+        let mut objects = Self {
+            all: Vec::new(),
+            threads: HashMap::new(),
+            names,
+            variant: header.variant,
+            next_id: Cnid::FIRST_USER.0,
+            lost_and_found: None,
+            modified: header.raw.modify_date,
+        };
         for record in records {
             let Some((key, data)) = CatalogKey::split(&record) else { continue };
             let (parent, name) = (key.parent.0, Box::from(key.name));
