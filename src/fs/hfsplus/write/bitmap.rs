@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use super::LAYER;
+use super::reserved::{ForkId, Reserved};
 use crate::device::BlockDevice;
 use crate::fs::hfsplus::extents::ForkDevice;
 use crate::fs::hfsplus::layout::{AllocBlock, Extent};
@@ -13,6 +14,8 @@ use crate::{Error, Kind, Result};
 const PIECES: Range<usize> = 128..64 << 10;
 /// How many pieces one request is made up of at most, where no single one is large enough.
 const MOST_PIECES: usize = 64;
+/// How many blocks are looked at for a run that has room for a file that grows.
+const AHEAD_WINDOW: u32 = 8 * PIECES.end as u32;
 
 /// The allocation file.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(super) struct Bitmap {
     held: BTreeMap<u32, u32>,
     /// Those that the operation under way has freed.
     freed: Vec<Extent>,
+    /// Free blocks that are kept for forks that grow.
+    reserved: Reserved,
 }
 
 impl Bitmap {
@@ -35,7 +40,7 @@ impl Bitmap {
             let message = format!("{} bytes are too few for the volume's {total} blocks", file.len());
             return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));
         }
-        Ok(Self { file, total, ceiling: total, held: BTreeMap::new(), freed: Vec::new() })
+        Ok(Self { file, total, ceiling: total, held: BTreeMap::new(), freed: Vec::new(), reserved: Reserved::default() })
     }
 
     /// The file with the bits.
@@ -90,14 +95,81 @@ impl Bitmap {
         !self.held.is_empty()
     }
 
+    /// Keeps no free blocks for a fork any more.
+    pub(super) fn give_up(&mut self, owner: ForkId) {
+        self.reserved.give_up(owner);
+    }
+
+    /// Keeps no free blocks for anybody any more.
+    pub(super) fn give_up_all(&mut self) {
+        self.reserved.clear();
+    }
+
+    /// Takes `wanted` blocks in one piece for a fork that grows little by little, and keeps up to `ahead` blocks behind them
+    /// for it: behind block `end`, where the fork ends, if they are free, else where a run holds all, not far from there or from
+    /// `near`. `None`: there is no such.
+    pub(super) fn allocate_ahead(
+        &mut self,
+        owner: ForkId,
+        wanted: u32,
+        ahead: u32,
+        end: u32,
+        near: u32,
+    ) -> Result<Option<Extent>> {
+        let most = wanted.saturating_add(ahead);
+        let mut found = None;
+        for from in [end, near] {
+            let window = from.min(self.ceiling)..from.saturating_add(AHEAD_WINDOW).min(self.ceiling);
+            self.open_runs(window, most, Some(owner), &mut |run| {
+                if run.count >= most || run.start.0 == end && run.count >= wanted {
+                    found = Some(run);
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(run) = found else { return Ok(None) };
+        let taken = Extent { count: wanted, ..run };
+        self.mark(taken, true)?;
+        let behind = taken.start.0 + wanted;
+        self.reserved.keep(owner, behind..behind + (run.count - wanted).min(ahead));
+        Ok(Some(taken))
+    }
+
     /// Takes `wanted` blocks: in one piece where there is one, the first from `near` on, else in few. Each piece is a
     /// multiple of `grain` blocks. Pieces may be less than wanted together where the free space is in very many.
     pub(super) fn allocate(&mut self, wanted: u32, grain: u32, near: u32) -> Result<Vec<Extent>> {
         let near = if near < self.ceiling { near } else { 0 };
+        let (mut whole, mut pieces) = self.find(wanted, grain, near)?;
+        if whole.is_none() && !self.reserved.is_empty() {
+            // Here and now they are needed more.
+            self.reserved.clear();
+            (whole, pieces) = self.find(wanted, grain, near)?;
+        }
+        let mut taken: Vec<Extent> = Vec::new();
+        let mut missing = wanted;
+        pieces.sort_unstable_by_key(|extent| std::cmp::Reverse(extent.count));
+        for piece in whole.into_iter().chain(pieces.into_iter().filter(|_| whole.is_none())) {
+            let count = piece.count.min(missing);
+            if count > 0 {
+                taken.push(Extent { count, ..piece });
+            }
+            missing -= count;
+        }
+        taken.sort_unstable_by_key(|extent| extent.start);
+        taken.iter().try_for_each(|extent| self.mark(*extent, true))?;
+        Ok(taken)
+    }
+
+    /// The first run of `wanted` blocks from `near` on; without one, the largest.
+    fn find(&self, wanted: u32, grain: u32, near: u32) -> Result<(Option<Extent>, Vec<Extent>)> {
         let mut whole = None;
         let mut largest: Vec<Extent> = Vec::new();
         for range in [near..self.ceiling, 0..near] {
-            self.free_runs(range, wanted, &mut |run| {
+            self.open_runs(range, wanted, None, &mut |run| {
                 if run.count >= wanted {
                     whole = Some(Extent { count: wanted, ..run });
                     return ControlFlow::Break(());
@@ -109,19 +181,7 @@ impl Bitmap {
                 break;
             }
         }
-        let mut taken: Vec<Extent> = Vec::new();
-        let mut missing = wanted;
-        largest.sort_unstable_by_key(|extent| std::cmp::Reverse(extent.count));
-        for piece in whole.into_iter().chain(largest.into_iter().filter(|_| whole.is_none())) {
-            let count = piece.count.min(missing);
-            if count > 0 {
-                taken.push(Extent { count, ..piece });
-            }
-            missing -= count;
-        }
-        taken.sort_unstable_by_key(|extent| extent.start);
-        taken.iter().try_for_each(|extent| self.mark(*extent, true))?;
-        Ok(taken)
+        Ok((whole, largest))
     }
 
     /// The last free run of `count` blocks, not taken.
@@ -229,6 +289,17 @@ impl Bitmap {
             let _ = self.give(start..range.end, each);
         }
         Ok(())
+    }
+
+    /// The same without what is kept for others than `owner`.
+    fn open_runs(
+        &self,
+        range: Range<u32>,
+        enough: u32,
+        owner: Option<ForkId>,
+        each: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.free_runs(range, enough, &mut |run| self.reserved.around(run, owner, each))
     }
 
     /// The parts of a free run that are not held.

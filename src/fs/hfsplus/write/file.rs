@@ -143,6 +143,7 @@ impl Drop for OpenFork {
         let mut forks = self.shared.open_forks();
         if forks.get(&(self.id, self.kind)).is_some_and(|fork| fork.strong_count() == 0) {
             forks.remove(&(self.id, self.kind));
+            volume.bitmap.give_up((self.id, self.kind));
         }
         drop(forks);
         if volume.orphans.contains(&self.id) {

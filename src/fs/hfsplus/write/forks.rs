@@ -2,6 +2,7 @@
 
 use zerocopy::IntoBytes;
 
+use super::reserved::ForkId;
 use super::space::{blocks_of, bytes_of};
 use super::volume::Volume;
 use crate::fs::hfsplus::extents::Owner;
@@ -24,6 +25,11 @@ pub(super) struct ForkMap {
 }
 
 impl ForkMap {
+    /// Whose it is.
+    pub(super) fn owner(&self) -> ForkId {
+        (self.id, self.kind)
+    }
+
     /// Adds blocks at the end.
     pub(super) fn push(&mut self, extent: Extent) {
         self.raw.total_blocks += extent.count;
@@ -120,8 +126,7 @@ impl Volume {
         }
         if wanted >= have {
             let more = (wanted - have).min(MOST_BLOCKS);
-            let near = fork.extents.last().map(|last| u32::try_from(last.end()).unwrap_or(0));
-            for extent in self.take(more, 1, near)? {
+            for extent in self.take_behind(fork, more)? {
                 if zeros {
                     let (offset, len) = bytes_of(extent, block_size);
                     self.zero(offset, len)?;
@@ -132,6 +137,7 @@ impl Volume {
             fork.raw.logical_size = len.min(capacity).into();
             return Ok(len <= capacity);
         }
+        self.bitmap.give_up(fork.owner());
         let (mut left, mut pieces) = ((have - wanted).min(MOST_BLOCKS), 0);
         while left > 0 && pieces < MOST_PIECES {
             let Some(cut) = fork.pop(left) else { break };

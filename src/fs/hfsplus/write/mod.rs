@@ -24,6 +24,7 @@ mod objects;
 mod pull;
 mod records;
 pub(super) mod recover;
+mod reserved;
 mod resize;
 mod space;
 mod volume;

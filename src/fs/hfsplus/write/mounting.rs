@@ -240,6 +240,7 @@ impl Volume {
     /// Leaves the volume clean. The next change begins anew.
     pub(super) fn unmount(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
+        self.bitmap.give_up_all();
         if self.log.is_none() {
             return self.device.flush();
         }

@@ -7,6 +7,8 @@ use crate::fs::hfsplus::layout::{ATTRIBUTES_MAX_KEY_LENGTH, AllocBlock, Cnid, Ex
 use crate::{Error, Kind, Result};
 
 use super::LAYER;
+use super::forks::ForkMap;
+use super::reserved::ahead;
 use super::volume::Volume;
 
 /// Nodes of an attributes tree that is made now: what Linux and macOS's limit for values within it count on.
@@ -46,13 +48,38 @@ impl Volume {
                 taken.push(piece);
             }
         }
-        if grain == 1
-            && let Some(last) = taken.last()
-            && last.end() < u64::from(self.read.header.total_blocks)
-        {
-            self.header().next_allocation = (last.end() as u32).into();
+        if let Some(last) = taken.last().filter(|_| grain == 1) {
+            self.go_on_behind(*last);
         }
         Ok(taken)
+    }
+
+    /// Takes blocks for the end of a fork. One that grows little by little has some kept for it, so that those that grow in
+    /// turns do not lie in each other's way.
+    pub(super) fn take_behind(&mut self, fork: &ForkMap, blocks: u32) -> Result<Vec<Extent>> {
+        if blocks == 0 {
+            return Ok(Vec::new());
+        }
+        let (have, free) = (fork.raw.total_blocks.get(), self.read.header.raw.free_blocks.get());
+        let near = fork.extents.last().map(|last| u32::try_from(last.end()).unwrap_or(0));
+        let ahead = ahead(have, free, self.read.header.block_size);
+        if let Some(end) = near.filter(|_| blocks <= ahead) {
+            let next = self.read.header.raw.next_allocation.get();
+            if let Some(taken) = self.bitmap.allocate_ahead(fork.owner(), blocks, ahead, end, next)? {
+                self.header().free_blocks -= blocks;
+                self.go_on_behind(taken);
+                return Ok(vec![taken]);
+            }
+        }
+        self.bitmap.give_up(fork.owner());
+        self.take(blocks, 1, near)
+    }
+
+    /// The next blocks are looked for behind these.
+    fn go_on_behind(&mut self, last: Extent) {
+        if last.end() < u64::from(self.read.header.total_blocks) {
+            self.header().next_allocation = (last.end() as u32).into();
+        }
     }
 
     /// Gives blocks back.

@@ -49,14 +49,16 @@ fn contents(fs: &dyn FileSystem, path: &str) -> Vec<u8> {
 /// A file whose blocks lie in many pieces.
 fn scattered(fs: &HfsPlusMut, name: &str, plain: &[u8]) -> NodeId {
     let root = fs.root();
-    let other = fs.create(root, "in between", &file()).unwrap();
     let node = fs.create(root, name, &file()).unwrap();
-    let (file, other) = (fs.open_mut(node, Fork::Data).unwrap(), fs.open_mut(other, Fork::Data).unwrap());
     for (number, piece) in plain.chunks(5000).enumerate() {
         let at = number as u64 * 5000;
-        file.set_len(at + piece.len() as u64, Leave::Any).unwrap();
-        file.write_at(at, piece).unwrap();
-        other.set_len((number as u64 + 1) * 4096, Leave::Any).unwrap();
+        let open = fs.open_mut(node, Fork::Data).unwrap();
+        open.set_len(at + piece.len() as u64, Leave::Any).unwrap();
+        open.write_at(at, piece).unwrap();
+        // A file that is closed keeps no room behind it.
+        drop(open);
+        let between = fs.create(root, &format!("in between {number}"), &file()).unwrap();
+        fs.write_all(between, b"between").unwrap();
     }
     node
 }

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod exchange;
+mod growing;
 mod held;
 mod operations;
 mod resize;
