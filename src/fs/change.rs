@@ -20,6 +20,9 @@ pub trait FileSystemMut: FileSystem {
     /// name.
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
 
+    /// The same in the place of a file that may be there, in one step.
+    fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()>;
+
     /// Moves the entry `from` to the folder and name `to`. What is there is replaced only if `existing` says so, in one
     /// step: a file by a file, an empty folder by a folder.
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()>;
@@ -30,9 +33,20 @@ pub trait FileSystemMut: FileSystem {
     /// The contents of a file's fork, to be written within its length and made longer and shorter.
     fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
-    /// A new file without a name, open for writing: contents that [`store`](Self::store) puts into another file. It is gone when
-    /// the device is dropped.
-    fn make_nameless(&self) -> Result<(NodeId, Arc<dyn BlockDevice>)>;
+    /// Makes a file, symbolic link or special file without a name: nobody sees it before it gets one by
+    /// [`give_name`](Self::give_name), or its contents become those of another file by [`store`](Self::store). After a crash the
+    /// next change of the volume removes it. [`Nameless`] sees to it that none is forgotten.
+    fn make_nameless(&self, new: &NewNode) -> Result<NodeId>;
+
+    /// Gives what [`make_nameless`](Self::make_nameless) has made its name. A file that is there is replaced only if `existing`
+    /// says so, in the same step.
+    fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()>;
+
+    /// Removes what [`make_nameless`](Self::make_nameless) has made and has got no name; when it is closed, if it is open.
+    fn drop_nameless(&self, node: NodeId) -> Result<()>;
+
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if [`store`](Self::store) is never possible here.
+    fn check_stores(&self) -> Result<()>;
 
     /// Stores the contents of a file another way, which its readers do not see: its dates and all else stay. What was stored is
     /// gone with the file without a name. [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored that way already,
@@ -140,6 +154,40 @@ pub struct Change {
     pub accessed: Option<Timestamp>,
     /// When it was last backed up.
     pub backed_up: Option<Timestamp>,
+}
+
+/// An object without a name, which is removed again unless it gets one.
+#[derive(Debug)]
+pub struct Nameless<'a> {
+    fs: &'a dyn FileSystemMut,
+    node: Option<NodeId>,
+}
+
+impl<'a> Nameless<'a> {
+    /// Makes one.
+    pub fn new(fs: &'a dyn FileSystemMut, new: &NewNode) -> Result<(Self, NodeId)> {
+        let node = fs.make_nameless(new)?;
+        Ok((Self { fs, node: Some(node) }, node))
+    }
+
+    /// Gives it its name.
+    pub fn give_name(mut self, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+        match self.node {
+            Some(node) => self.fs.give_name(node, dir, name, existing)?,
+            None => return Ok(()),
+        }
+        self.node = None;
+        Ok(())
+    }
+}
+
+impl Drop for Nameless<'_> {
+    fn drop(&mut self) {
+        if let Some(node) = self.node {
+            // Best effort: nobody is left to tell. The next mount finds it.
+            let _ = self.fs.drop_nameless(node);
+        }
+    }
 }
 
 /// Conveniences over [`FileSystemMut`].

@@ -19,7 +19,7 @@ use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 pub use build::plan::{Built, VolumePlan};
-pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored};
+pub use change::{Change, Existing, FileSystemMut, FileSystemMutExt, Nameless, NewKind, NewNode, Stored};
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 pub use resize::{ResizeVolume, SizeLimits};

@@ -1,15 +1,16 @@
 //! A tree of files into a volume that exists.
 //!
-//! Files that are replaced are so in one step: the new one is complete, under a name of its own, before it takes the place of
-//! the old one. What is there stays unless overwriting was asked for, and that is looked at before anything is changed.
+//! Each file gets its name when it is complete, and one that is replaced is so in the same step: whatever happens meanwhile, no
+//! part of a file is left. What is there stays unless overwriting was asked for, and that is looked at before anything is
+//! changed.
 
 use std::collections::HashMap;
 
 use crate::device::{BlockDevice, Leave};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{
-    Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, NodeId,
-    RESOURCE_FORK,
+    Attributes, Change, Existing, FileKind, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, Nameless, NewKind, NewNode,
+    NodeId, RESOURCE_FORK,
 };
 use crate::ops::compress::{CompressOptions, compress_one};
 use crate::progress::{Progress, Within};
@@ -155,28 +156,11 @@ impl Putting<'_> {
                 None => self.make_folder(folder, name, index),
             };
         }
-        let Some(there) = there else { return self.make(folder, name, index, node) };
-        if !self.options.overwrite || there.kind == FileKind::Folder {
-            return Err(Error::new(Kind::Conflict, LAYER, "exists already"));
-        }
-        let aside = self.unused_name(folder)?;
-        let replaced = self
-            .make(folder, &aside, index, node)
-            .and_then(|()| self.fs.rename((folder, &aside), (folder, name), Existing::Replace));
-        replaced.inspect_err(|_| {
-            // Best effort: what went wrong before is what the caller must hear of.
-            let _ = self.fs.remove(folder, &aside);
-        })
-    }
-
-    fn unused_name(&self, folder: NodeId) -> Result<String> {
-        let mut number = 0_u32;
-        loop {
-            let name = format!(".bandsaw-new-{number}");
-            if self.fs.lookup(folder, &name)?.is_none() {
-                return Ok(name);
+        match there {
+            Some(there) if !self.options.overwrite || there.kind == FileKind::Folder => {
+                Err(Error::new(Kind::Conflict, LAYER, "exists already"))
             }
-            number += 1;
+            _ => self.make(folder, name, index, node),
         }
     }
 
@@ -189,7 +173,7 @@ impl Putting<'_> {
         Ok(())
     }
 
-    /// Makes what is no folder, where nothing is.
+    /// Makes what is no folder, in the place of what may be there.
     fn make(&mut self, folder: NodeId, name: &str, index: u32, node: &SourceNode) -> Result<()> {
         let (first, source) = match node.kind {
             SourceKind::HardLink(target) => (target, &self.tree.nodes[target as usize]),
@@ -197,7 +181,10 @@ impl Putting<'_> {
         };
         let kind = match &source.kind {
             SourceKind::File(_) if first != index => {
-                self.fs.link(self.ids[&first], folder, name)?;
+                match self.options.overwrite {
+                    true => self.fs.link_over(self.ids[&first], folder, name)?,
+                    false => self.fs.link(self.ids[&first], folder, name)?,
+                }
                 self.done.files += 1;
                 return Ok(());
             }
@@ -209,13 +196,10 @@ impl Putting<'_> {
                 return Err(Error::new(Kind::Invalid, LAYER, "a hard link leads to something that has no contents"));
             }
         };
-        let id = self.fs.create(folder, name, &new_node(source, kind))?;
-        let filled = self.fill(id, source);
-        if filled.is_err() {
-            // Best effort, as above. Nothing is better than a part.
-            let _ = self.fs.remove(folder, name);
-        }
-        filled?;
+        let (nameless, id) = Nameless::new(self.fs, &new_node(source, kind))?;
+        self.fill(id, source)?;
+        let existing = if self.options.overwrite { Existing::Replace } else { Existing::Keep };
+        nameless.give_name(folder, name, existing)?;
         self.ids.insert(index, id);
         match source.kind {
             SourceKind::Symlink(_) => self.done.symlinks += 1,

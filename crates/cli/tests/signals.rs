@@ -107,3 +107,35 @@ fn a_reader_that_leaves_is_no_error() {
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
     assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(141), ""));
 }
+
+/// Killed while it writes a file of a volume: the old one is there, nothing beside it, and the next change clears what is left.
+#[test]
+fn a_killed_put_leaves_no_part_of_a_file() {
+    let scratch = Scratch::new();
+    scratch.write("src/file", "old\n");
+    for fs in ["hfs+", "hfs+j", "apfs"] {
+        let image = &format!("{fs}.img");
+        scratch.ok(&["create", image, "--fs", fs, "--size", "64m", "--from", "src"]);
+        for file in ["file", "new"] {
+            let target = format!("{image}:/{file}");
+            let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+            let command = command.args(["put", "--overwrite", &target]).current_dir(scratch.path(""));
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let mut pipe = child.stdin.take().unwrap();
+            // More than it holds at once: when all of this has been taken, some of it is in the image.
+            pipe.write_all(&vec![7; 20 << 20]).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(scratch.ok(&["ls", &format!("{image}:/")]), "file\n");
+        assert_eq!(scratch.ok(&["cat", &format!("{image}:/file")]), "old\n");
+        scratch.ok(&["mkdir", &format!("{image}:/folder")]);
+        assert_eq!(scratch.ok(&["ls", &format!("{image}:/")]), "file\nfolder\n");
+        // Beside what was left these would not fit.
+        for name in ["a", "b"] {
+            scratch.write("bytes", vec![7; 25 << 20]);
+            scratch.ok(&["put", "--from", "bytes", &format!("{image}:/{name}")]);
+        }
+        scratch.ok(&["check", image]);
+    }
+}

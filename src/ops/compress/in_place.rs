@@ -11,7 +11,10 @@ use super::choose::Looks;
 use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
 use crate::decmpfs::{self, Bounds, Compression, Packed, Plain, pack};
 use crate::device::{BlockDevice, BlockDeviceExt, Leave};
-use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NodeId, Stored, UF_COMPRESSED};
+use crate::fs::{
+    Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, Nameless, NewKind, NewNode, NodeId, Stored,
+    UF_COMPRESSED,
+};
 use crate::ops::export::{FolderOptions, to_folder};
 use crate::progress::{Progress, Within};
 use crate::{Error, Kind, Result};
@@ -110,8 +113,8 @@ fn files_below(fs: &dyn FileSystem, paths: &[String], progress: &dyn Progress) -
     Ok(files)
 }
 
-/// Compresses one file.
-pub(crate) fn compress_one(
+/// Compresses one file, which is told of as `path`, by its number: one that has no name yet, too. It is not open.
+pub fn compress_one(
     fs: &dyn FileSystemMut,
     path: String,
     file: &Attributes,
@@ -209,7 +212,9 @@ impl Switch<'_> {
     /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth it.
     fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
         let Self { fs, file, options, progress, .. } = *self;
-        let (contents, out) = fs.make_nameless()?;
+        fs.check_stores()?;
+        let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
+        let out = fs.open_mut(contents, Fork::Data)?;
         let plain = fs.open(file.id, Fork::Data)?;
         let mut read = |at: u64, buf: &mut [u8]| plain.read_at(at, buf);
         let mut write = |at: u64, bytes: &[u8]| {
@@ -286,7 +291,9 @@ pub fn decompress_file(fs: &dyn FileSystemMut, node: NodeId, progress: &dyn Prog
 }
 
 fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) -> Result<()> {
-    let (contents, out) = fs.make_nameless()?;
+    fs.check_stores()?;
+    let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
+    let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;
     out.set_len(file.size, Leave::Any)?;
     for at in (0..file.size).step_by(PIECE as usize) {

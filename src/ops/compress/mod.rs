@@ -11,8 +11,7 @@ use crate::decmpfs::{MAX_LEN, Packing};
 use crate::{Error, Kind, Result};
 
 pub use self::choose::Types;
-pub(crate) use self::in_place::compress_one;
-pub use self::in_place::{compress, decompress, decompress_file, estimate};
+pub use self::in_place::{compress, compress_one, decompress, decompress_file, estimate};
 pub(crate) use self::incoming::{Room, compress_tree, spool_len};
 
 const LAYER: &str = "compress";

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::device::Leave;
-use bandsaw::fs::{Existing, FileKind, FileSystemMut, Fork, NewKind, NewNode, NodeId};
-use bandsaw::ops::compress::compress;
+use bandsaw::fs::{Existing, FileKind, FileSystemMut, Fork, Nameless, NewKind, NewNode, NodeId};
+use bandsaw::ops::compress::compress_one;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
@@ -89,36 +89,21 @@ impl Put {
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
             return Err(Error::new(Kind::Conflict, "put", "is a folder, and is not replaced").named(path).into());
         }
-        let aside = self.unused(fs, folder)?;
-        let id = fs.create(folder, &aside, &NewNode { mode: self.mode, ..NewNode::new(NewKind::File) })?;
+        let (nameless, id) = Nameless::new(&**fs, &NewNode { mode: self.mode, ..NewNode::new(NewKind::File) })?;
+        fill(fs, id, input, bar)?;
+        self.compress(fs, id, path, bar)?;
         let existing = if self.overwrite { Existing::Replace } else { Existing::Keep };
-        let compress =
-            |()| self.compress(fs, &format!("{}/{aside}", path.rsplit_once('/').map_or("", |(folder, _)| folder)), bar);
-        let put = fill(fs, id, input, bar)
-            .and_then(compress)
-            .and_then(|()| Ok(fs.rename((folder, &aside), (folder, &name), existing).map_err(|error| error.named(path))?));
-        put.inspect_err(|_| {
-            // Best effort: what went wrong before is what the user must hear of.
-            let _ = fs.remove(folder, &aside);
-        })
+        Ok(nameless.give_name(folder, &name, existing).map_err(|error| error.named(path))?)
     }
 
     /// Compresses the new file, if that was asked for.
-    fn compress(&self, fs: &Arc<dyn FileSystemMut>, path: &str, bar: &Bar) -> Outcome {
-        match self.compressing.options(self.level)? {
-            Some(options) => Ok(compress(&**fs, &[path.to_owned()], &options, bar, &mut |_| Ok(()))?),
-            None => Ok(()),
+    fn compress(&self, fs: &Arc<dyn FileSystemMut>, id: NodeId, path: &str, bar: &Bar) -> Outcome {
+        if let Some(options) = self.compressing.options(self.level)? {
+            let file = fs.attributes(id)?;
+            bar.stage("compress", file.size);
+            compress_one(&**fs, path.to_owned(), &file, &options, bar)?;
         }
-    }
-
-    fn unused(&self, fs: &Arc<dyn FileSystemMut>, folder: NodeId) -> Outcome<String> {
-        for number in 0_u32.. {
-            let name = format!(".bandsaw-new-{number}");
-            if fs.lookup(folder, &name)?.is_none() {
-                return Ok(name);
-            }
-        }
-        Err(Error::new(Kind::Limit, "put", "no name is left for the file while it is written").into())
+        Ok(())
     }
 }
 

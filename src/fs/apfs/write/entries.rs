@@ -5,13 +5,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::LAYER;
 use super::inode::{Inode, mode_of};
+use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::fs::apfs::btree::Key;
 use crate::fs::apfs::layout::{
     DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw, SiblingMapRaw, XFields, XattrRaw,
     entry_field, field_flags, inode_field, inode_flags, mode_type, nanoseconds, put_name, record_type, xattr_flags, xattr_name,
 };
-use crate::fs::{FileKind, NewKind, NewNode, NodeId};
+use crate::fs::{Existing, FileKind, NewKind, NewNode, NodeId};
 use crate::{Error, Kind, Result};
 
 /// The longest name, in bytes.
@@ -40,20 +41,12 @@ impl Entry {
 
 impl Volume {
     pub(super) fn create(&mut self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
-        if let NewKind::Symlink(target) = &new.kind
-            && (!(1..=MAX_LINK_TARGET).contains(&target.len()) || target.contains('\0'))
-        {
-            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} without NUL possible", target.len());
-            return Err(Error::new(Kind::Limit, LAYER, message).named(name));
-        }
+        check_target(&new.kind).map_err(|error| error.named(name))?;
         self.change(true, |volume| {
             let mut parent = volume.folder(dir)?;
             volume.check_new(parent.id, name)?;
             let inode = volume.new_inode(parent.id, name, new);
-            volume.put_inode(&inode)?;
-            if let NewKind::Symlink(target) = &new.kind {
-                volume.put_target(inode.id, target)?;
-            }
+            volume.put_new(&inode, new)?;
             volume.enter(&mut parent, name, &inode, None)?;
             volume.put_inode(&parent)?;
             volume.count(&inode, 1);
@@ -61,7 +54,16 @@ impl Volume {
         })
     }
 
-    fn new_inode(&mut self, parent: FileId, name: &str, new: &NewNode) -> Inode {
+    /// Writes the records of a new object.
+    pub(super) fn put_new(&mut self, inode: &Inode, new: &NewNode) -> Result<()> {
+        self.put_inode(inode)?;
+        match &new.kind {
+            NewKind::Symlink(target) => self.put_target(inode.id, target),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn new_inode(&mut self, parent: FileId, name: &str, new: &NewNode) -> Inode {
         let (id, now) = (self.next_id(), self.date());
         let date = new.created.map_or(now, nanoseconds);
         let kind = match &new.kind {
@@ -292,9 +294,25 @@ impl Volume {
 
     // Several names.
 
-    pub(super) fn link(&mut self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.change(true, |volume| {
+    pub(super) fn link(
+        &mut self,
+        (node, dir, name): (NodeId, NodeId, &str),
+        existing: Existing,
+        is_open: IsOpen<'_>,
+    ) -> Result<()> {
+        self.reap(is_open)?;
+        let orphan = self.change(true, |volume| {
             let mut parent = volume.folder(dir)?;
+            let mut orphan = None;
+            if let (Existing::Replace, Some(there)) = (existing, volume.entry(parent.id, name)?) {
+                let object = volume.object(NodeId(there.id().0))?;
+                if object.id.0 == node.0 {
+                    return Ok(None);
+                }
+                check_replaceable(&volume.object(node)?, &object, existing, name)?;
+                orphan = volume.unname(&mut parent, &there, object, is_open)?;
+                volume.put_inode(&parent)?;
+            }
             volume.check_new(parent.id, name)?;
             let mut inode = volume.object(node)?;
             if FileId::from(inode.raw.parent_id) == FileId::PRIVATE_DIR {
@@ -314,8 +332,11 @@ impl Volume {
             volume.put_sibling(&inode, sibling, parent.id, name)?;
             volume.put_inode(&inode)?;
             volume.enter(&mut parent, name, &inode, Some(sibling))?;
-            volume.put_inode(&parent)
-        })
+            volume.put_inode(&parent)?;
+            Ok(orphan)
+        })?;
+        self.orphans.extend(orphan);
+        Ok(())
     }
 
     /// The only name of a file gets a number.
@@ -345,6 +366,17 @@ impl Volume {
         inode.raw.parent_id = parent;
         inode.set_name(name);
         Ok(())
+    }
+}
+
+/// Refuses a link to nowhere, or to further than macOS goes.
+pub(super) fn check_target(kind: &NewKind) -> Result<()> {
+    match kind {
+        NewKind::Symlink(target) if !(1..=MAX_LINK_TARGET).contains(&target.len()) || target.contains('\0') => {
+            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} without NUL possible", target.len());
+            Err(Error::new(Kind::Limit, LAYER, message))
+        }
+        _ => Ok(()),
     }
 }
 

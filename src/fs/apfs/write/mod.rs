@@ -208,7 +208,11 @@ impl FileSystemMut for ApfsMut {
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared.write().link(node, dir, name)
+        self.shared.write().link((node, dir, name), Existing::Keep, &|id| self.shared.is_open(id))
+    }
+
+    fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
+        self.shared.write().link((node, dir, name), Existing::Replace, &|id| self.shared.is_open(id))
     }
 
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
@@ -227,12 +231,24 @@ impl FileSystemMut for ApfsMut {
         Ok(open)
     }
 
-    fn make_nameless(&self) -> Result<(NodeId, Arc<dyn BlockDevice>)> {
+    fn make_nameless(&self, new: &NewNode) -> Result<NodeId> {
+        self.shared.write().make_nameless(new)
+    }
+
+    fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+        self.shared.write().give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
+    }
+
+    fn drop_nameless(&self, node: NodeId) -> Result<()> {
+        self.shared.write().drop_nameless(node, &|id| self.shared.is_open(id))
+    }
+
+    fn check_stores(&self) -> Result<()> {
         Err(Error::unsupported(LAYER, "how contents are stored is not changed on APFS yet"))
     }
 
     fn store(&self, _node: NodeId, _stored: &Stored<'_>) -> Result<()> {
-        Err(Error::unsupported(LAYER, "how contents are stored is not changed on APFS yet"))
+        self.check_stores()
     }
 
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {

@@ -83,7 +83,7 @@ impl Volume {
     }
 }
 
-fn check_replaceable(object: &Inode, there: &Inode, existing: Existing, name: &str) -> Result<()> {
+pub(super) fn check_replaceable(object: &Inode, there: &Inode, existing: Existing, name: &str) -> Result<()> {
     let refused = |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
         (Existing::Keep, ..) => refused("exists already"),

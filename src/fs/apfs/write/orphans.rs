@@ -1,12 +1,14 @@
-//! Files without a name: they are kept in the folder beside the root as long as they are open (§8).
+//! Files without a name: they are kept in the folder beside the root as long as they are open (§8); so are those that have no
+//! name yet.
 
-use super::entries::IsOpen;
+use super::LAYER;
+use super::entries::{IsOpen, check_target};
 use super::inode::Inode;
-use super::volume::Volume;
-use crate::Result;
-use crate::fs::FileSystem;
-use crate::fs::NodeId;
+use super::moves::check_replaceable;
+use super::volume::{Volume, corrupt};
 use crate::fs::apfs::layout::FileId;
+use crate::fs::{Existing, FileSystem, NewKind, NewNode, NodeId};
+use crate::{Error, Kind, Result};
 
 /// The end of the name that such a file has in that folder.
 const ENDING: &str = "-dead";
@@ -46,6 +48,78 @@ impl Volume {
             self.orphans.retain(|orphan| *orphan != id);
         }
         Ok(())
+    }
+
+    pub(super) fn make_nameless(&mut self, new: &NewNode) -> Result<NodeId> {
+        if new.kind == NewKind::Folder {
+            return Err(Error::new(Kind::Invalid, LAYER, "a folder always has a name"));
+        }
+        check_target(&new.kind)?;
+        let id = self.change(true, |volume| {
+            let mut private = volume.inode(FileId::PRIVATE_DIR)?;
+            let mut inode = volume.new_inode(private.id, "", new);
+            let name = name_of(inode.id);
+            inode.set_name(&name);
+            volume.put_new(&inode, new)?;
+            volume.enter(&mut private, &name, &inode, None)?;
+            volume.put_inode(&private)?;
+            // It does not count yet.
+            Ok(inode.id)
+        })?;
+        self.nameless.push(id);
+        Ok(NodeId(id.0))
+    }
+
+    pub(super) fn give_name(
+        &mut self,
+        node: NodeId,
+        dir: NodeId,
+        name: &str,
+        existing: Existing,
+        is_open: IsOpen<'_>,
+    ) -> Result<()> {
+        let id = self.nameless(node)?;
+        self.reap(is_open)?;
+        let orphan = self.change(true, |volume| {
+            let mut parent = volume.folder(dir)?;
+            let mut inode = volume.inode(id)?;
+            let mut orphan = None;
+            if let Some(there) = volume.entry(parent.id, name)? {
+                let object = volume.object(NodeId(there.id().0))?;
+                check_replaceable(&inode, &object, existing, name)?;
+                orphan = volume.unname(&mut parent, &there, object, is_open)?;
+            }
+            volume.check_new(parent.id, name)?;
+            let mut private = volume.inode(FileId::PRIVATE_DIR)?;
+            let entry = volume.entry(private.id, &name_of(id))?.filter(|entry| entry.id() == id);
+            let entry = entry.ok_or_else(|| corrupt(id, "is not where it was put"))?;
+            volume.leave(&mut private, &entry)?;
+            volume.put_inode(&private)?;
+            inode.raw.parent_id = parent.id.into();
+            inode.set_name(name);
+            inode.raw.changed = volume.date();
+            volume.put_inode(&inode)?;
+            volume.enter(&mut parent, name, &inode, None)?;
+            volume.put_inode(&parent)?;
+            volume.count(&inode, 1);
+            Ok(orphan)
+        })?;
+        self.nameless.retain(|nameless| *nameless != id);
+        self.orphans.extend(orphan);
+        Ok(())
+    }
+
+    pub(super) fn drop_nameless(&mut self, node: NodeId, is_open: IsOpen<'_>) -> Result<()> {
+        let id = self.nameless(node)?;
+        self.nameless.retain(|nameless| *nameless != id);
+        self.orphans.push(id);
+        self.reap(is_open)
+    }
+
+    /// The number of an object that has no name yet.
+    fn nameless(&self, node: NodeId) -> Result<FileId> {
+        let found = self.nameless.iter().find(|id| id.0 == node.0);
+        found.copied().ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
     }
 
     /// Those that a crash has left.

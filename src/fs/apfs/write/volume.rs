@@ -61,6 +61,8 @@ pub(super) struct Volume {
     pub(super) failed: Failed,
     /// Files without a name.
     pub(super) orphans: Vec<FileId>,
+    /// Objects that have no name yet.
+    pub(super) nameless: Vec<FileId>,
     /// The volume's superblock tells of the changes of this run.
     pub(super) signed: bool,
     /// The superblock in block 0 is older than the last commit.
@@ -121,6 +123,7 @@ impl Volume {
             committed: raw,
             failed: Failed::default(),
             orphans: Vec::new(),
+            nameless: Vec::new(),
             signed: false,
             anchor_is_old: false,
         };

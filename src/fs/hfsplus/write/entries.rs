@@ -6,7 +6,7 @@ use super::LAYER;
 use super::forks::{MOST_BLOCKS, MOST_PIECES};
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::{Found, Object};
-use crate::fs::hfsplus::layout::{Cnid, FileRaw, fork_type, record_flags};
+use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, record_flags};
 use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN};
 use crate::fs::hfsplus::unicode::{decode_name, encode_name, encode_verbatim};
 use crate::fs::{NewKind, NewNode, NodeId};
@@ -18,29 +18,45 @@ const MAX_LINK_TARGET: usize = 1023;
 /// Tells whether a file is open.
 pub(super) type IsOpen<'a> = &'a dyn Fn(Cnid) -> bool;
 
+/// Refuses a link to nowhere, or to further than macOS goes.
+pub(super) fn check_target(kind: &NewKind) -> Result<()> {
+    match kind {
+        NewKind::Symlink(target) if !(1..=MAX_LINK_TARGET).contains(&target.len()) => {
+            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} possible", target.len());
+            Err(Error::new(Kind::Limit, LAYER, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a file without a name is called in the private folder.
+pub(super) fn orphan_name(id: Cnid) -> Result<Vec<U16>> {
+    let mut units = Vec::new();
+    encode_name(&format!("{ORPHAN}{id}"), &mut units)?;
+    Ok(units)
+}
+
 impl Volume {
     pub(super) fn create(&mut self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
-        if let NewKind::Symlink(target) = &new.kind
-            && !(1..=MAX_LINK_TARGET).contains(&target.len())
-        {
-            let message = format!("a target of {} bytes, 1 to {MAX_LINK_TARGET} possible", target.len());
-            return Err(Error::new(Kind::Limit, LAYER, message).named(name));
-        }
+        check_target(&new.kind).map_err(|error| error.named(name))?;
         self.change(|volume| {
             let parent = volume.folder(dir)?.object.id();
             let units = volume.new_name(parent, name)?;
             let id = volume.next_id()?;
-            let mut object = volume.new_record(id, new);
-            if let (NewKind::Symlink(target), Object::File(file)) = (&new.kind, &mut object) {
-                let mut fork = volume.fork_map(&file.data_fork, id, fork_type::DATA)?;
-                volume.resize_fork(&mut fork, target.len() as u64, true)?;
-                volume.store_fork(&mut fork, &file.data_fork)?;
-                volume.write_fork(&fork, target.as_bytes())?;
-                file.data_fork = fork.raw;
-            }
+            let object = volume.new_object(id, new)?;
             volume.enter(parent, &units, &object)?;
             Ok(NodeId(id.0.into()))
         })
+    }
+
+    /// Writes the target of a new link; returns the fork it is in.
+    pub(super) fn put_target(&mut self, id: Cnid, target: &str) -> Result<ForkRaw> {
+        let empty = ForkRaw::default();
+        let mut fork = self.fork_map(&empty, id, fork_type::DATA)?;
+        self.resize_fork(&mut fork, target.len() as u64, true)?;
+        self.store_fork(&mut fork, &empty)?;
+        self.write_fork(&fork, target.as_bytes())?;
+        Ok(fork.raw)
     }
 
     /// Removes the name of a file, or an empty folder.
@@ -83,9 +99,7 @@ impl Volume {
             file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
             file.first_link = 0.into();
             let private = self.private_folder()?;
-            let mut units = Vec::new();
-            encode_name(&format!("{ORPHAN}{id}"), &mut units)?;
-            self.transfer((parent, name), (private, &units), &Object::File(file))?;
+            self.transfer((parent, name), (private, &orphan_name(id)?), &Object::File(file))?;
             self.orphans.push(id);
             return Ok(Some(id));
         }
@@ -152,8 +166,7 @@ impl Volume {
         let Some((private, _)) = self.read.links.files_folder() else { return Ok(()) };
         let mut left = Vec::new();
         self.read.catalog.children(private, None, |name, object| {
-            if decode_name(name).starts_with(ORPHAN) && matches!(object, Object::File(_)) && !self.orphans.contains(&object.id())
-            {
+            if decode_name(name).starts_with(ORPHAN) && matches!(object, Object::File(_)) && !self.is_nameless(object.id()) {
                 left.push(object.id());
             }
             Ok(std::ops::ControlFlow::Continue(()))

@@ -1,44 +1,22 @@
 //! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain (`docs/formats/decmpfs.md` §7).
 //!
-//! What is to come is written to a file without a name. The step gives its blocks to the file, and the file's to it; it goes when
-//! it is closed, or with the next mount after a crash, and the blocks with it.
+//! What is to come is written to a file without a name. The step gives its blocks to the file, and the file's to it; it goes
+//! afterwards, or with the next mount after a crash, and the blocks with it.
 
 use std::sync::Arc;
 
-use super::file::{OpenFork, file_of};
+use super::file::file_of;
 use super::volume::Volume;
 use super::{LAYER, Shared};
 use crate::decmpfs::{self, Compression};
 use crate::device::Memory;
 use crate::fs::hfsplus::catalog::Object;
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, max_inline_value, record_flags};
-use crate::fs::hfsplus::links::ORPHAN;
 use crate::fs::hfsplus::stat;
-use crate::fs::hfsplus::unicode::encode_name;
-use crate::fs::{FileKind, Fork, NewKind, NewNode, NodeId, Stored, UF_COMPRESSED};
+use crate::fs::{FileKind, NodeId, Stored, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
-/// Makes a file without a name, and opens it.
-pub(super) fn make_nameless(shared: &Arc<Shared>) -> Result<(NodeId, Arc<OpenFork>)> {
-    let node = shared.write().make_nameless()?;
-    Ok((node, OpenFork::open(shared, node, Fork::Data)?))
-}
-
 impl Volume {
-    fn make_nameless(&mut self) -> Result<NodeId> {
-        let id = self.change(|volume| {
-            let private = volume.private_folder()?;
-            let id = volume.next_id()?;
-            let mut units = Vec::new();
-            encode_name(&format!("{ORPHAN}{id}"), &mut units)?;
-            let object = volume.new_record(id, &NewNode::new(NewKind::File));
-            volume.enter(private, &units, &object)?;
-            Ok(id)
-        })?;
-        self.orphans.push(id);
-        Ok(NodeId(id.0.into()))
-    }
-
     /// Stores the contents of `node` another way, unless `is_open`.
     pub(super) fn store(&mut self, node: NodeId, stored: &Stored<'_>, is_open: &dyn Fn(Cnid) -> bool) -> Result<()> {
         self.change(|volume| {

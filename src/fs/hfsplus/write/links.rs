@@ -11,17 +11,31 @@ use crate::fs::hfsplus::layout::{Cnid, FileRaw, record_flags, timestamp};
 use crate::fs::hfsplus::links::{FILES_FOLDER, inode_name, inode_number};
 use crate::fs::hfsplus::unicode::units;
 use crate::fs::hfsplus::{layout::Variant, stat};
-use crate::fs::{FileKind, NodeId, Timestamp};
+use crate::fs::{Existing, FileKind, NodeId, Timestamp};
 use crate::{Error, Kind, Result};
 
 /// The most names that macOS allows a file.
 const MAX_LINKS: u32 = 32767;
 
 impl Volume {
-    /// Gives a file one more name.
-    pub(super) fn link(&mut self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.change(|volume| {
+    /// Gives a file one more name, which may be another file's so far.
+    pub(super) fn link(
+        &mut self,
+        (node, dir, name): (NodeId, NodeId, &str),
+        existing: Existing,
+        is_open: IsOpen<'_>,
+    ) -> Result<()> {
+        let orphan = self.change(|volume| {
             let parent = volume.folder(dir)?.object.id();
+            let mut orphan = None;
+            if let (Existing::Replace, Some((units, there))) = (existing, volume.try_entry(parent, name)?) {
+                let found = volume.changeable(node)?;
+                if volume.leads_to(&there, &found) {
+                    return Ok(None);
+                }
+                volume.check_replaceable(&found.object, &there, existing, name)?;
+                orphan = volume.unname(parent, &units, there, is_open)?;
+            }
             let units = volume.new_name(parent, name)?;
             let found = volume.changeable(node)?;
             let Object::File(file) = found.object else {
@@ -30,7 +44,7 @@ impl Volume {
             if stat::file_kind(&file) != FileKind::File || volume.read.links.is_link(&file) != (false, false) {
                 return Err(Error::unsupported(LAYER, "only files proper can have a second name").named(name));
             }
-            if volume.orphans.contains(&Cnid(file.file_id.get())) {
+            if volume.is_nameless(Cnid(file.file_id.get())) {
                 return Err(Error::not_found(LAYER, format!("a name of file {}", file.file_id)));
             }
             let mut inode = volume.as_inode(found.parent, &found.name, file)?;
@@ -38,8 +52,17 @@ impl Volume {
             if count >= MAX_LINKS {
                 return Err(Error::new(Kind::Limit, LAYER, format!("{count} names are the most a file can have")).named(name));
             }
-            volume.add_link(&mut inode, parent, &units)
-        })
+            volume.add_link(&mut inode, parent, &units)?;
+            Ok(orphan)
+        })?;
+        self.reap(orphan, is_open)
+    }
+
+    /// Whether an entry is a name of this file.
+    fn leads_to(&self, there: &Object, file: &Found) -> bool {
+        let number = inode_number(&file.name).unwrap_or(file.object.id().0);
+        there.id() == file.object.id()
+            || matches!(there, Object::File(link) if self.read.links.is_link(link).0 && link.bsd.special.get() == number)
     }
 
     /// Makes a file with one name one in the private folder with a link to it, if it is not there yet.

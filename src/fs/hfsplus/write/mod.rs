@@ -20,6 +20,7 @@ mod links;
 mod log;
 mod mounting;
 mod moves;
+mod nameless;
 mod objects;
 mod pull;
 mod records;
@@ -170,8 +171,8 @@ impl FileSystem for HfsPlusMut {
     fn attributes(&self, node: NodeId) -> Result<Attributes> {
         let volume = self.shared.read();
         let mut found = volume.read.attributes(node)?;
-        // What is open without a name is in the private folder, which counts for none.
-        if volume.orphans.iter().any(|orphan| u64::from(orphan.0) == node.0) {
+        // What is without a name is in the private folder, which counts for none.
+        if u32::try_from(node.0).is_ok_and(|id| volume.is_nameless(Cnid(id))) {
             found.links = 0;
         }
         drop(volume);
@@ -235,7 +236,11 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared.write().link(node, dir, name)
+        self.shared.write().link((node, dir, name), Existing::Keep, &|id| self.shared.is_open(id))
+    }
+
+    fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
+        self.shared.write().link((node, dir, name), Existing::Replace, &|id| self.shared.is_open(id))
     }
 
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
@@ -254,9 +259,20 @@ impl FileSystemMut for HfsPlusMut {
         Ok(open)
     }
 
-    fn make_nameless(&self) -> Result<(NodeId, Arc<dyn BlockDevice>)> {
-        let (node, open) = exchange::make_nameless(&self.shared)?;
-        Ok((node, open))
+    fn make_nameless(&self, new: &NewNode) -> Result<NodeId> {
+        self.shared.write().make_nameless(new)
+    }
+
+    fn give_name(&self, node: NodeId, dir: NodeId, name: &str, existing: Existing) -> Result<()> {
+        self.shared.write().give_name(node, dir, name, existing, &|id| self.shared.is_open(id))
+    }
+
+    fn drop_nameless(&self, node: NodeId) -> Result<()> {
+        self.shared.write().drop_nameless(node, &|id| self.shared.is_open(id))
+    }
+
+    fn check_stores(&self) -> Result<()> {
+        Ok(())
     }
 
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {

@@ -54,7 +54,7 @@ impl Volume {
         self.reap(orphan, is_open)
     }
 
-    fn check_replaceable(&self, object: &Object, there: &Object, existing: Existing, name: &str) -> Result<()> {
+    pub(super) fn check_replaceable(&self, object: &Object, there: &Object, existing: Existing, name: &str) -> Result<()> {
         let refused = |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
         self.check_own(there.id())?;
         if self.read.links.is_private(there.id()) {
@@ -80,7 +80,7 @@ impl Volume {
         Ok(units)
     }
 
-    fn set_date_added(&self, object: &mut Object) {
+    pub(super) fn set_date_added(&self, object: &mut Object) {
         let added = u32::try_from(self.now().seconds.max(0)).unwrap_or(u32::MAX);
         match object {
             Object::Folder(folder) => folder.finder_info.date_added = added.into(),

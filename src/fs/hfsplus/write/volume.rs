@@ -35,6 +35,8 @@ pub(super) struct Volume {
     pub(super) failed: Failed,
     /// Files without a name that are still open.
     pub(super) orphans: Vec<Cnid>,
+    /// Objects that have no name yet.
+    pub(super) nameless: Vec<Cnid>,
     /// The last operation failed for want of space that a commit would give.
     pub(super) short: bool,
 }
@@ -85,8 +87,8 @@ impl Volume {
         read.attributes.tree_mut().into_iter().for_each(|tree| tree.set_cache(options.cache / 4));
         let ended = unfinished.is_none();
         let failed = Failed::default();
-        let mut volume =
-            Self { read, device, buffer, bitmap, log: unfinished, options, failed, orphans: Vec::new(), short: false };
+        let (orphans, nameless) = (Vec::new(), Vec::new());
+        let mut volume = Self { read, device, buffer, bitmap, log: unfinished, options, failed, orphans, nameless, short: false };
         if !ended {
             volume.unmount()?;
         }

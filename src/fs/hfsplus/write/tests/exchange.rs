@@ -4,7 +4,7 @@ use super::*;
 use crate::codec::Level;
 use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
 use crate::device::Leave;
-use crate::fs::{Stored, UF_COMPRESSED};
+use crate::fs::{Nameless, Stored, UF_COMPRESSED};
 use crate::{Error, Kind};
 
 const ALL: Bounds = Bounds { attribute: 3802, fork: u64::MAX };
@@ -15,7 +15,8 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
-    let (contents, out) = fs.make_nameless()?;
+    let (_nameless, contents) = Nameless::new(fs, &file())?;
+    let out = fs.open_mut(contents, Fork::Data)?;
     let plain = FileSystem::open(fs, node, Fork::Data)?;
     let mut write = |at: u64, bytes: &[u8]| {
         out.set_len(out.info().len.max(at + bytes.len() as u64), Leave::Any)?;
@@ -30,7 +31,8 @@ fn compress(fs: &HfsPlusMut, node: NodeId, bounds: Bounds) -> Result<()> {
 }
 
 fn decompress(fs: &HfsPlusMut, node: NodeId) -> Result<()> {
-    let (contents, out) = fs.make_nameless()?;
+    let (_nameless, contents) = Nameless::new(fs, &file())?;
+    let out = fs.open_mut(contents, Fork::Data)?;
     let packed = FileSystem::open(fs, node, Fork::Data)?;
     let plain = packed.read_vec(0, packed.info().len as usize)?;
     drop(packed);
@@ -133,11 +135,11 @@ fn what_is_in_the_way() {
     fs.open_mut(node, Fork::Resource).unwrap().set_len(10, Leave::Zeros).unwrap();
     assert_eq!(kind(compress(&fs, node, ALL)), Kind::Conflict);
     let folder = fs.create(root, "folder", &folder()).unwrap();
-    let (contents_of, _out) = fs.make_nameless().unwrap();
+    let (nameless, contents_of) = Nameless::new(&fs, &file()).unwrap();
     assert!(fs.store(folder, &Stored::Plain { contents: contents_of }).is_err());
     let link = fs.create(root, "link", &NewNode::new(NewKind::Symlink("file".into()))).unwrap();
     assert!(fs.store(link, &Stored::Plain { contents: contents_of }).is_err());
-    drop(_out);
+    drop(nameless);
     assert_eq!(contents(&fs, "/file"), plain);
     drop(fs);
     sound(device);

@@ -1,0 +1,85 @@
+//! Objects that have no name yet: they wait in the private folder, as files do that were deleted while they were open, until
+//! they are complete. What a crash has left there goes with the next mount.
+
+use super::LAYER;
+use super::entries::{IsOpen, check_target, orphan_name};
+use super::volume::Volume;
+use crate::fs::hfsplus::catalog::Object;
+use crate::fs::hfsplus::layout::{Cnid, record_flags};
+use crate::fs::{Existing, NewKind, NewNode, NodeId};
+use crate::{Error, Kind, Result};
+
+impl Volume {
+    pub(super) fn make_nameless(&mut self, new: &NewNode) -> Result<NodeId> {
+        if new.kind == NewKind::Folder {
+            return Err(Error::new(Kind::Invalid, LAYER, "a folder always has a name"));
+        }
+        check_target(&new.kind)?;
+        let id = self.change(|volume| {
+            let private = volume.private_folder()?;
+            let id = volume.next_id()?;
+            let object = volume.new_object(id, new)?;
+            volume.enter(private, &orphan_name(id)?, &object)?;
+            Ok(id)
+        })?;
+        self.nameless.push(id);
+        Ok(NodeId(id.0.into()))
+    }
+
+    pub(super) fn give_name(
+        &mut self,
+        node: NodeId,
+        dir: NodeId,
+        name: &str,
+        existing: Existing,
+        is_open: IsOpen<'_>,
+    ) -> Result<()> {
+        let id = self.nameless(node)?;
+        let orphan = self.change(|volume| {
+            let parent = volume.folder(dir)?.object.id();
+            let found = volume.find(node)?;
+            let mut object = found.object;
+            let mut orphan = None;
+            if let Some((there_name, there)) = volume.try_entry(parent, name)? {
+                volume.check_replaceable(&object, &there, existing, name)?;
+                orphan = volume.unname(parent, &there_name, there, is_open)?;
+            }
+            let units = volume.new_name(parent, name)?;
+            object.dates_mut().attribute_mod = volume.date().into();
+            if object.has(record_flags::HAS_DATE_ADDED) {
+                volume.set_date_added(&mut object);
+            }
+            volume.transfer((found.parent, &found.name), (parent, &units), &object)?;
+            Ok(orphan)
+        })?;
+        self.nameless.retain(|nameless| *nameless != id);
+        self.reap(orphan, is_open)
+    }
+
+    pub(super) fn drop_nameless(&mut self, node: NodeId, is_open: IsOpen<'_>) -> Result<()> {
+        let id = self.nameless(node)?;
+        self.nameless.retain(|nameless| *nameless != id);
+        self.orphans.push(id);
+        self.reap([id], is_open)
+    }
+
+    /// The number of an object that has no name yet.
+    fn nameless(&self, node: NodeId) -> Result<Cnid> {
+        let found = self.nameless.iter().find(|id| u64::from(id.0) == node.0);
+        found.copied().ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
+    }
+
+    /// Whether an object has no name, or none any more.
+    pub(super) fn is_nameless(&self, id: Cnid) -> bool {
+        self.orphans.contains(&id) || self.nameless.contains(&id)
+    }
+
+    /// The record of a new object, with the target of a link.
+    pub(super) fn new_object(&mut self, id: Cnid, new: &NewNode) -> Result<Object> {
+        let mut object = self.new_record(id, new);
+        if let (NewKind::Symlink(target), Object::File(file)) = (&new.kind, &mut object) {
+            file.data_fork = self.put_target(id, target)?;
+        }
+        Ok(object)
+    }
+}
