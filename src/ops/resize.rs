@@ -12,13 +12,15 @@ use crate::container::Format;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Overlay, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, Volume};
-use crate::partition::{Map, Scheme, gpt};
+use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "resize";
 /// Bytes of changes that opening a volume may make, kept in memory while it is only looked at.
 const TRIED: u64 = 1 << 30;
+/// What an Apple partition map calls free space.
+const FREE: &str = "Apple_Free";
 
 /// How large the image is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +134,7 @@ impl<'a> Parted<'a> {
                 grow_disk(disk, to)?;
             }
             if is_gpt {
-                mend(&**disk, to.max(from))?;
+                gpt::repair(&**disk)?;
                 gpt::change(&**disk, to, &[])?;
             }
             if to < from {
@@ -192,37 +194,26 @@ fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
     disk.flush()
 }
 
-/// Brings a map in order that an interrupted resize has left with one whole copy, on a disk that is still `len` bytes long.
-fn mend(disk: &dyn BlockDevice, len: u64) -> Result<()> {
-    debug_assert!(disk.info().len >= len);
-    gpt::repair(disk).map(drop)
-}
-
 /// A volume and what is around it.
 struct Plan<'a> {
     disk: &'a Arc<dyn BlockDevice>,
     volume: &'a Volume,
     /// Bytes of the disk that are free for the volume: from its beginning to what comes behind it.
     room: Range<u64>,
-    /// It is in a partition of a GPT.
-    in_gpt: bool,
+    /// The partition it is in.
+    partition: Option<Resizable<'a>>,
 }
 
 impl<'a> Plan<'a> {
     fn new(parted: Parted<'a>, volume: &'a Volume) -> Result<Self> {
         let Parted { disk, map, .. } = parted;
-        let in_gpt = volume.partition.is_some();
-        if let Some(map) = map.filter(|map| in_gpt && map.scheme != Scheme::Gpt) {
-            let message = format!(
-                "volumes on a disk with an {} are not resized yet; make a new image of the size that is wanted and copy the files",
-                map.scheme
-            );
-            return Err(Error::unsupported(LAYER, message));
-        }
-        let behind = map.into_iter().flat_map(|map| &map.partitions).map(|partition| partition.range.start);
-        let behind = behind.filter(|&start| in_gpt && start > volume.range.start).min();
-        let room = volume.range.start..behind.unwrap_or(u64::MAX);
-        Ok(Self { disk, volume, room, in_gpt })
+        let partition = map.zip(volume.partition);
+        let partition = partition.map(|(map, number)| Resizable { disk: &**disk, scheme: map.scheme, number });
+        // Free space has entries of its own in some maps.
+        let behind = map.filter(|_| partition.is_some()).into_iter().flat_map(|map| &map.partitions);
+        let behind = behind.filter(|other| other.kind != FREE && other.range.start > volume.range.start);
+        let room = volume.range.start..behind.map(|other| other.range.start).min().unwrap_or(u64::MAX);
+        Ok(Self { disk, volume, room, partition })
     }
 
     /// Whether something lies behind the volume, so that it cannot move the end of the disk.
@@ -250,13 +241,20 @@ impl<'a> Plan<'a> {
     /// Bytes of the disk for a volume of `len` bytes.
     fn disk_len_for(&self, len: u64) -> Result<u64> {
         let end = self.room.start.saturating_add(len);
-        if self.in_gpt { gpt::disk_len_for(&**self.disk, end) } else { Ok(end.next_multiple_of(self.disk.info().block.into())) }
+        match self.partition {
+            Some(partition) => partition.disk_len_for(end),
+            None => Ok(end.next_multiple_of(self.disk.info().block.into())),
+        }
     }
 
     /// Bytes of the volume on a disk of `len` bytes.
     fn volume_len_on(&self, len: u64) -> Result<u64> {
-        let end = if self.in_gpt { gpt::last_end(&**self.disk, len)? } else { len };
-        Ok(end.saturating_sub(self.room.start))
+        Ok(self.last_end(len)?.saturating_sub(self.room.start))
+    }
+
+    /// Where it can end on a disk of `len` bytes.
+    fn last_end(&self, len: u64) -> Result<u64> {
+        self.partition.map_or(Ok(len), |partition| partition.last_end(len))
     }
 
     fn limits(&self) -> Result<SizeLimits> {
@@ -270,17 +268,17 @@ impl<'a> Plan<'a> {
 
     fn run(&self, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
         let from = self.disk.info().len;
-        if self.in_gpt && !options.dry_run {
+        if let Some(partition) = self.partition.filter(|_| !options.dry_run) {
             self.disk.info().check_writable(LAYER)?;
-            mend(&**self.disk, from)?;
+            partition.mend()?;
         }
         let limits = self.volume_limits()?;
         let (to, len) = match (options.parts, options.size) {
             (Parts::Partition, size) => {
-                let end = if self.in_gpt { gpt::last_end(&**self.disk, from)? } else { from }.min(self.room.end);
+                let room = self.last_end(from)?.min(self.room.end).saturating_sub(self.room.start);
                 let len = if let Size::Bytes(len) = size { whole_sectors(self.disk, len)? } else { limits.min };
-                if len > end - self.room.start {
-                    let message = format!("the disk has room for {} bytes, not {len}", end - self.room.start);
+                if len > room {
+                    let message = format!("the disk has room for {room} bytes, not {len}");
                     return Err(Error::new(Kind::Limit, LAYER, message));
                 }
                 (from, len)
@@ -315,14 +313,14 @@ impl<'a> Plan<'a> {
         if to > from {
             steps.push(format!("the disk grows from {from} to {to} bytes"));
         }
-        if len >= now && self.in_gpt && (len != now || to != from) {
+        if len >= now && self.partition.is_some() && (len != now || to != from) {
             steps.push(format!("{} gets {len} bytes instead of {now}", self.volume.place()));
         }
         let verb = if len < has { "shrinks" } else { "grows" };
         if len != has {
             steps.push(format!("the {} volume {verb} from {has} to at most {len} bytes", self.volume.format));
         }
-        if len < now && self.in_gpt {
+        if len < now && self.partition.is_some() {
             steps.push(format!("{} gets {len} bytes instead of {now}", self.volume.place()));
         }
         if to < from {
@@ -355,8 +353,7 @@ impl<'a> Plan<'a> {
     }
 
     fn put_partition(&self, disk_len: u64, range: Range<u64>) -> Result<()> {
-        let Some(number) = self.volume.partition.filter(|_| self.in_gpt) else { return Ok(()) };
-        gpt::change(&**self.disk, disk_len, &[gpt::Change { number, range: Some(range), type_guid: None }])
+        self.partition.map_or(Ok(()), |partition| partition.put(disk_len, range))
     }
 }
 

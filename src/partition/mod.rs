@@ -10,6 +10,9 @@ pub mod gpt;
 mod kind;
 mod layout;
 mod mbr;
+mod resize;
+#[cfg(test)]
+pub(crate) mod samples;
 
 use std::fmt;
 use std::ops::Range;
@@ -24,6 +27,7 @@ pub use areas::{Area, areas};
 pub use check::check;
 pub use kind::{APPLE_APFS, APPLE_HFS, BASIC_DATA, EFI_SYSTEM, MBR_HFS, TypeId};
 use layout::MbrRaw;
+pub(crate) use resize::Resizable;
 
 /// The map of a disk.
 #[derive(Debug)]

@@ -30,6 +30,7 @@ mod python;
 mod qemu;
 mod qemu_img;
 mod readers;
+mod resized_maps;
 mod sevenzip;
 mod sfdisk;
 mod sleuthkit;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     python::add(&mut suite);
     qemu_img::add(&mut suite);
     readers::add(&mut suite);
+    resized_maps::add(&mut suite);
     sevenzip::add(&mut suite);
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);

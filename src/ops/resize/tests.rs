@@ -7,7 +7,7 @@ use crate::fs::hfsplus::{HfsPlusMut, WriteOptions, check};
 use crate::fs::source::Tree;
 use crate::fs::{FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, Timestamp};
 use crate::open::find_volumes;
-use crate::partition::{APPLE_HFS, probe};
+use crate::partition::{APPLE_HFS, MBR_HFS, probe, samples};
 use crate::progress::Silent;
 use crate::store::{Open, Store};
 use crate::testing::PowerCut;
@@ -22,12 +22,42 @@ fn contents(number: u8) -> Vec<u8> {
     (0..20_000_usize).map(|at| (at as u8) ^ number).collect()
 }
 
-/// A disk with a GPT or without, and a volume of which every second file was removed.
-fn lived_in(len: u64, mapped: bool, journaled: bool) -> PowerCut {
+/// What is around the volume.
+#[derive(Debug, Clone, Copy)]
+enum Around {
+    Nothing,
+    Gpt,
+    /// An Apple partition map, with free space at its end.
+    Apm,
+    Mbr,
+}
+
+impl Around {
+    /// Makes it; returns where the volume is.
+    fn make(self, disk: &dyn BlockDevice) -> Range<u64> {
+        let len = disk.info().len;
+        match self {
+            Self::Nothing => 0..len,
+            Self::Gpt => gpt::create_single(disk, 512, APPLE_HFS, gpt::Guids::derived("cut")).unwrap(),
+            Self::Apm => {
+                let range = 32 << 10..len - 5120;
+                samples::apple_map(disk, &[(range.clone(), "Apple_HFS"), (range.end..len, "Apple_Free")]);
+                range
+            }
+            Self::Mbr => {
+                samples::mbr(disk, &[(32 << 10..len, MBR_HFS)]);
+                32 << 10..len
+            }
+        }
+    }
+}
+
+/// A disk, and a volume of which every second file was removed.
+fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
     let store = PowerCut::default();
     let disk = disk(&store);
     disk.set_len(len, Leave::Zeros).unwrap();
-    let range = if mapped { gpt::create_single(&*disk, 512, APPLE_HFS, gpt::Guids::derived("cut")).unwrap() } else { 0..len };
+    let range = around.make(&*disk);
     let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).unwrap());
     let created = Timestamp::from_seconds(1_700_000_000);
     let name = "Cut".into();
@@ -81,14 +111,14 @@ fn sound(store: &PowerCut) {
     }
 }
 
-fn cut_short(mapped: bool, journaled: bool, from: u64, to: u64) {
-    let store = lived_in(from, mapped, journaled);
+fn cut_short(around: Around, journaled: bool, from: u64, to: u64) {
+    let store = lived_in(from, around, journaled);
     let start = store.position();
     resize_to(&store, to).unwrap();
     sound(&store);
     check_kept(&store).unwrap();
     for crash in store.crashes_from(start, 5, 1) {
-        let what = |error| panic!("{from} to {to}, {crash:?}: {error}");
+        let what = |error| panic!("{around:?}, {from} to {to}, {crash:?}: {error}");
         check_kept(&crash.store).unwrap_or_else(what);
         resize_to(&crash.store, to).unwrap_or_else(what);
         sound(&crash.store);
@@ -98,14 +128,18 @@ fn cut_short(mapped: bool, journaled: bool, from: u64, to: u64) {
 
 #[test]
 fn power_cuts_while_everything_grows() {
-    cut_short(true, false, 2 * MIB, 4 * MIB + 512);
-    cut_short(true, true, 2 * MIB, 4 * MIB);
-    cut_short(false, false, 2 * MIB, 5 * MIB);
+    cut_short(Around::Gpt, false, 2 * MIB, 4 * MIB + 512);
+    cut_short(Around::Gpt, true, 2 * MIB, 4 * MIB);
+    cut_short(Around::Apm, true, 2 * MIB, 4 * MIB + 512);
+    cut_short(Around::Mbr, false, 2 * MIB, 4 * MIB);
+    cut_short(Around::Nothing, false, 2 * MIB, 5 * MIB);
 }
 
 #[test]
 fn power_cuts_while_everything_shrinks() {
-    cut_short(true, false, 4 * MIB, 2 * MIB);
-    cut_short(true, true, 4 * MIB, 2 * MIB + 1024);
-    cut_short(false, true, 4 * MIB, 2 * MIB);
+    cut_short(Around::Gpt, false, 4 * MIB, 2 * MIB);
+    cut_short(Around::Gpt, true, 4 * MIB, 2 * MIB + 1024);
+    cut_short(Around::Apm, false, 4 * MIB, 2 * MIB);
+    cut_short(Around::Mbr, true, 4 * MIB, 2 * MIB + 512);
+    cut_short(Around::Nothing, true, 4 * MIB, 2 * MIB);
 }

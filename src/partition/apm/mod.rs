@@ -1,9 +1,13 @@
-//! Apple's partition map: one block for each entry, from block 1 on. Read only.
+//! Apple's partition map: one block for each entry, from block 1 on.
+
+mod change;
 
 use super::layout::{APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range, read, text};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
+
+pub(super) use self::change::{change, disk_len_for, last_end};
 
 const LAYER: &str = "apple partition map";
 

@@ -1,9 +1,13 @@
-//! The master boot record and the chain of extended boot records that hangs on it. Read only.
+//! The master boot record and the chain of extended boot records that hangs on it.
+
+mod change;
 
 use super::layout::{MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range, kind, read};
 use crate::device::BlockDevice;
 use crate::{Error, Result};
+
+pub(super) use self::change::{change, last_end};
 
 const LAYER: &str = "mbr";
 

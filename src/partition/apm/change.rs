@@ -1,0 +1,252 @@
+//! Changing where a partition of an Apple partition map ends.
+//!
+//! Free space has entries of its own in such a map. One behind the partition becomes smaller or larger with it, and never
+//! vanishes, so that no entry has to be added or removed.
+
+use std::ops::Range;
+
+use zerocopy::IntoBytes;
+
+use super::{LAYER, MAX_ENTRIES, block_sizes, entry};
+use crate::device::BlockDevice;
+use crate::partition::layout::{ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw};
+use crate::partition::{read, text};
+use crate::{Error, Kind, Result};
+
+/// Blocks that stay free behind a partition that is followed by free space: as many as Apple's tools leave at the end.
+const TAIL: u32 = 10;
+
+/// All entries of a map, and the one that is changed.
+struct Entries {
+    block: u32,
+    all: Vec<ApmEntryRaw>,
+    /// The entry of the partition, from 0.
+    own: usize,
+    /// That of the free space behind it.
+    free: Option<usize>,
+    /// The block at which something else begins behind it.
+    next: Option<u32>,
+}
+
+/// Where partition `number` of a disk of `disk_len` bytes can end.
+pub(in crate::partition) fn last_end(disk: &dyn BlockDevice, number: u32, disk_len: u64) -> Result<u64> {
+    let map = Entries::read(disk, number)?;
+    let first = map.all[map.own].first.get();
+    let end = map.limit(disk_len).saturating_sub(map.tail()).min(u64::from(first) + u64::from(u32::MAX));
+    Ok(end * u64::from(map.block))
+}
+
+/// Bytes of the shortest disk on which partition `number` ends at `end`.
+pub(in crate::partition) fn disk_len_for(disk: &dyn BlockDevice, number: u32, end: u64) -> Result<u64> {
+    let map = Entries::read(disk, number)?;
+    let len = end.next_multiple_of(map.block.into()) + map.tail() * u64::from(map.block);
+    Ok(len.next_multiple_of(disk.info().block.into()))
+}
+
+/// Makes partition `number` end at `range.end`, on a disk that is going to have `disk_len` bytes, and has them at least.
+///
+/// Each entry is a sector, and they are written in the order in which they never overlap; a crash in between leaves space
+/// that no entry tells of, and doing it again mends that. [`Kind::Conflict`] if something is in the way.
+pub(in crate::partition) fn change(disk: &dyn BlockDevice, disk_len: u64, number: u32, range: &Range<u64>) -> Result<()> {
+    disk.info().check_writable(LAYER)?;
+    let mut map = Entries::read(disk, number)?;
+    let block = u64::from(map.block);
+    let own = &map.all[map.own];
+    let first = u64::from(own.first.get());
+    if range.start != first * block || range.end <= range.start || !range.end.is_multiple_of(block) {
+        let message = format!("partition {number} begins at block {first} and has whole blocks of {block}, not bytes {range:?}");
+        return Err(Error::new(Kind::Invalid, LAYER, message));
+    }
+    let (end, limit) = (range.end / block, map.limit(disk_len));
+    if end + u64::from(map.free.is_some()) > limit {
+        let message = format!("partition {number} would end at block {end}, {limit} are there for it");
+        return Err(Error::new(Kind::Conflict, LAYER, message));
+    }
+    let too_long =
+        |_| Error::new(Kind::Limit, LAYER, format!("partition {number} would end at block {end}, past what a map can tell"));
+    let blocks = u32::try_from(end - first).map_err(too_long)?;
+    let grows = blocks > own.blocks.get();
+    set_blocks(&mut map.all[map.own], blocks);
+    let mut changed = vec![map.own];
+    if let Some(free) = map.free {
+        map.all[free].first = u32::try_from(end).map_err(too_long)?.into();
+        set_blocks(&mut map.all[free], u32::try_from(limit - end).unwrap_or(u32::MAX));
+        // Nothing lies over anything at any moment.
+        changed.insert(if grows { 0 } else { 1 }, free);
+    }
+    for index in changed {
+        put(disk, block * (index as u64 + 1), map.all[index].as_bytes())?;
+    }
+    put_descriptor(disk, disk_len)
+}
+
+impl Entries {
+    /// The map in order, of which partition `number` is going to be changed.
+    fn read(disk: &dyn BlockDevice, number: u32) -> Result<Self> {
+        let mut maps = Vec::new();
+        for block in block_sizes(disk)? {
+            if let Some(first) = entry(disk, block, 1)?.filter(|_| !maps.iter().any(|(known, _)| *known == block)) {
+                maps.push((block, first));
+            }
+        }
+        let (block, first) = match maps.as_slice() {
+            [map] => map,
+            [] => return Err(Error::new(Kind::Corrupt, LAYER, "there is none any more")),
+            _ => return Err(Error::unsupported(LAYER, "maps in blocks of several sizes, as on CDs, are not changed")),
+        };
+        let mut all = Vec::new();
+        for index in 1..=first.entries.get().min(MAX_ENTRIES) {
+            let raw = entry(disk, *block, index)?;
+            all.push(
+                raw.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, format!("entry {index} of the map lacks its signature PM")))?,
+            );
+        }
+        let own = (number as usize).checked_sub(1).filter(|&own| own < all.len());
+        let own = own.ok_or_else(|| Error::not_found(LAYER, format!("partition {number}")))?;
+        let first = all[own].first.get();
+        let behind = |raw: &&ApmEntryRaw| raw.first.get() > first;
+        let next = all.iter().filter(behind).filter(|raw| !is_free(raw)).map(|raw| raw.first.get()).min();
+        let free: Vec<_> = (0..all.len())
+            .filter(|&index| is_free(&all[index]) && behind(&&all[index]))
+            .filter(|&index| next.is_none_or(|next| all[index].first.get() < next))
+            .collect();
+        if free.len() > 1 {
+            let message = format!("{} entries of free space behind partition {number}, which are not changed", free.len());
+            return Err(Error::unsupported(LAYER, message));
+        }
+        Ok(Self { block: *block, own, free: free.first().copied(), next, all })
+    }
+
+    /// The block at which the partition, and free space behind it, have to end on a disk of `disk_len` bytes.
+    fn limit(&self, disk_len: u64) -> u64 {
+        let end = (disk_len / u64::from(self.block)).min(u32::MAX.into());
+        self.next.map_or(end, |next| end.min(next.into()))
+    }
+
+    /// Blocks that stay free behind the partition.
+    fn tail(&self) -> u64 {
+        self.free.map_or(0, |free| self.all[free].blocks.get().clamp(1, TAIL).into())
+    }
+}
+
+fn is_free(raw: &ApmEntryRaw) -> bool {
+    text(&raw.kind) == "Apple_Free"
+}
+
+/// Gives a partition another length; the data in it mostly fills it.
+fn set_blocks(raw: &mut ApmEntryRaw, blocks: u32) {
+    if raw.data_blocks == raw.blocks {
+        raw.data_blocks = blocks.into();
+    }
+    raw.blocks = blocks.into();
+}
+
+/// Writes a structure durably, if it is not there already.
+fn put(disk: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut there = vec![0; bytes.len()];
+    disk.read_at(offset, &mut there)?;
+    if there == bytes {
+        return Ok(());
+    }
+    disk.write_at(offset, bytes)?;
+    disk.flush()
+}
+
+/// Lets the driver descriptor tell of all blocks, if there is one.
+fn put_descriptor(disk: &dyn BlockDevice, disk_len: u64) -> Result<()> {
+    let mut raw = read::<DriverDescriptorRaw>(disk, 0)?;
+    let block = u64::from(raw.block_size.get());
+    if raw.signature != DRIVER_DESCRIPTOR_SIGNATURE || block == 0 || raw.block_count.get() == 0 {
+        return Ok(());
+    }
+    raw.block_count = u32::try_from(disk_len / block).unwrap_or(u32::MAX).into();
+    put(disk, 0, raw.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Leave, Memory};
+    use crate::partition::probe;
+    use crate::partition::samples::apple_map;
+
+    const LEN: u64 = 1 << 20;
+
+    fn partitions(disk: &Memory) -> Vec<(String, Range<u64>)> {
+        let map = probe(disk).unwrap().unwrap();
+        assert!(map.problems.is_empty(), "{:?}", map.problems);
+        map.partitions.into_iter().map(|partition| (partition.kind, partition.range)).collect()
+    }
+
+    /// A volume with free space behind it, or without.
+    fn disk(free: bool) -> Memory {
+        let disk = Memory::zeros(LEN as usize);
+        let hfs = (32 << 10..if free { LEN - 5120 } else { LEN }, "Apple_HFS");
+        let free = free.then_some((LEN - 5120..LEN, "Apple_Free"));
+        apple_map(&disk, &[Some(hfs), free].into_iter().flatten().collect::<Vec<_>>());
+        disk
+    }
+
+    #[test]
+    fn the_last_partition_follows_the_disk() {
+        for free in [false, true] {
+            let tail = if free { 5120 } else { 0 };
+            let disk = disk(free);
+            assert_eq!(last_end(&disk, 2, LEN).unwrap(), LEN - tail);
+            disk.set_len(2 * LEN, Leave::Zeros).unwrap();
+            assert_eq!(last_end(&disk, 2, 2 * LEN).unwrap(), 2 * LEN - tail);
+            change(&disk, 2 * LEN, 2, &(32 << 10..2 * LEN - tail)).unwrap();
+            let found = partitions(&disk);
+            assert_eq!(found[1], ("Apple_HFS".to_owned(), 32 << 10..2 * LEN - tail));
+            assert_eq!(found.get(2).map(|(_, range)| range.clone()), free.then_some(2 * LEN - tail..2 * LEN));
+            let descriptor = read::<DriverDescriptorRaw>(&disk, 0).unwrap();
+            assert_eq!(u64::from(descriptor.block_count.get()), 2 * LEN / 512);
+
+            let len = disk_len_for(&disk, 2, LEN / 2).unwrap();
+            assert_eq!(len, LEN / 2 + tail);
+            change(&disk, len, 2, &(32 << 10..LEN / 2)).unwrap();
+            disk.set_len(len, Leave::Zeros).unwrap();
+            let found = partitions(&disk);
+            assert_eq!(found[1].1, 32 << 10..LEN / 2);
+            assert_eq!(found.get(2).map(|(_, range)| range.clone()), free.then_some(LEN / 2..len));
+            let before = disk.to_vec();
+            change(&disk, len, 2, &(32 << 10..LEN / 2)).unwrap();
+            assert!(disk.to_vec() == before, "what is so already is left");
+        }
+    }
+
+    #[test]
+    fn within_a_disk_free_space_makes_room_for_it() {
+        let disk = Memory::zeros(LEN as usize);
+        let parts = [(32 << 10..256 << 10, "Apple_HFS"), (256 << 10..512 << 10, "Apple_Free"), (512 << 10..LEN, "Apple_UFS")];
+        apple_map(&disk, &parts);
+        assert_eq!(last_end(&disk, 2, LEN).unwrap(), (512 << 10) - 5120);
+        change(&disk, LEN, 2, &(32 << 10..400 << 10)).unwrap();
+        let found = partitions(&disk);
+        assert_eq!([&found[1].1, &found[2].1, &found[3].1], [&(32 << 10..400 << 10), &(400 << 10..512 << 10), &(512 << 10..LEN)]);
+        change(&disk, LEN, 2, &(32 << 10..64 << 10)).unwrap();
+        assert_eq!(partitions(&disk)[2].1, 64 << 10..512 << 10);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_is_written() {
+        let disk = disk(true);
+        let before = disk.to_vec();
+        for (number, range, kind) in [
+            (2, 32 << 10..LEN, Kind::Conflict),
+            (2, 32 << 10..LEN + 512, Kind::Conflict),
+            (2, 32 << 10..(64 << 10) + 1, Kind::Invalid),
+            (2, 64 << 10..128 << 10, Kind::Invalid),
+            (2, 32 << 10..32 << 10, Kind::Invalid),
+            (0, 32 << 10..64 << 10, Kind::NotFound),
+            (9, 32 << 10..64 << 10, Kind::NotFound),
+        ] {
+            let error = change(&disk, LEN, number, &range).unwrap_err();
+            assert_eq!(error.kind(), kind, "{number}, {range:?}: {error}");
+        }
+        assert!(disk.to_vec() == before);
+        // A second map in larger blocks, as on a CD.
+        disk.write_at(2048, &before[512..1024]).unwrap();
+        assert_eq!(last_end(&disk, 2, LEN).unwrap_err().kind(), Kind::Unsupported);
+    }
+}
