@@ -197,7 +197,10 @@ impl Volume {
                 return Ok(place);
             }
             if size <= least {
-                let message = format!("no {least} free bytes together, which are needed to make changes safely");
+                let message = format!(
+                    "no {least} free bytes together, which are needed to make changes safely; `bandsaw create` makes a larger image, \
+                     and `bandsaw cp -R IMAGE:/ LARGER:/` copies everything into it"
+                );
                 return Err(Error::new(Kind::Limit, LAYER, message));
             }
             size /= 2;

@@ -92,3 +92,37 @@ fn an_operation_that_fails_changes_nothing() {
     assert!((volume.read.header.raw, volume.buffer.len_if_kept()) == before);
     assert!(volume.try_entry(Cnid::ROOT, "never").unwrap().is_none());
 }
+
+/// A volume too full for the journal of a mount says what to do about it, and stays as it is.
+#[test]
+fn a_volume_without_room_for_a_journal_says_so() {
+    let device = empty(1 << 20);
+    let fs = open(&device);
+    let id = fs.create(fs.root(), "all", &file()).unwrap();
+    fs.write_all(id, &[1; 4096]).unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    // A file takes what is left, as whoever needs no journal does it.
+    let fs = open(&device);
+    let volume = &mut *fs.shared.write();
+    let free = volume.read.header.raw.free_blocks.get();
+    let (found, mut grown) = super::file::file_of(volume, Cnid(id.0 as u32)).unwrap();
+    let mut fork = volume.fork_map(&grown.data_fork, Cnid(id.0 as u32), 0).unwrap();
+    volume.resize_fork(&mut fork, 4096 * u64::from(free + 1), true).unwrap();
+    volume.store_fork(&mut fork, &grown.data_fork).unwrap();
+    grown.data_fork = fork.raw;
+    volume.put(found.parent, &found.name, &crate::fs::hfsplus::catalog::Object::File(grown)).unwrap();
+    volume.buffer.write_at(1024, zerocopy::IntoBytes::as_bytes(&volume.read.header.raw)).unwrap();
+    volume.buffer.keep();
+    for (offset, bytes) in volume.buffer.runs() {
+        device.write_at(offset, &bytes).unwrap();
+    }
+    let full = Arc::new(Memory::from(device.to_vec()));
+    let before = full.to_vec();
+    let fs = open(&full);
+    let error = fs.remove(fs.root(), "all").unwrap_err();
+    assert_eq!(error.kind(), Kind::Limit);
+    assert!(error.to_string().contains("free bytes together") && error.to_string().contains("cp -R"), "{error}");
+    drop(fs);
+    assert!(full.to_vec() == before);
+}
