@@ -54,7 +54,8 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
         let container = Arc::new(Container::open(disk(store), None).unwrap());
         return Box::new(ApfsMut::open(&container, 1, apfs::WriteOptions { now }).unwrap());
     }
-    Box::new(HfsPlusMut::open(disk(store), hfsplus::WriteOptions { now, ..Default::default() }).unwrap())
+    // Without memory for changes that wait, each of them is made durable by itself.
+    Box::new(HfsPlusMut::open(disk(store), hfsplus::WriteOptions { now, cache: 0 }).unwrap())
 }
 
 /// Files long and short, one with a second name, one with an attribute, and a link; all of which differ from turn to turn.
@@ -125,6 +126,6 @@ fn a_cut_leaves_whole_files_under_their_own_names() {
             }
         }
         assert!(seen > 100, "{seen} crashes");
-        eprintln!("apfs {apfs}: {seen} crashes, {mixed} between two files");
+        assert!(mixed > 0 || apfs, "none of {seen} crashes came between two files");
     }
 }

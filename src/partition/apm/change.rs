@@ -83,9 +83,13 @@ pub(in crate::partition) fn change(disk: &dyn BlockDevice, disk_len: u64, number
 impl Entries {
     /// The map in order, of which partition `number` is going to be changed.
     fn read(disk: &dyn BlockDevice, number: u32) -> Result<Self> {
-        let mut maps = Vec::new();
+        let mut maps: Vec<(u32, ApmEntryRaw)> = Vec::new();
         for block in block_sizes(disk)? {
-            if let Some(first) = entry(disk, block, 1)?.filter(|_| !maps.iter().any(|(known, _)| *known == block)) {
+            // Where another map may begin is an entry of the first: only one of the map itself is the head of a second.
+            let is_head = |raw: &ApmEntryRaw| maps.is_empty() || text(&raw.kind) == "Apple_partition_map";
+            if maps.iter().all(|(known, _)| *known != block)
+                && let Some(first) = entry(disk, block, 1)?.filter(is_head)
+            {
                 maps.push((block, first));
             }
         }
@@ -245,7 +249,7 @@ mod tests {
             assert_eq!(error.kind(), kind, "{number}, {range:?}: {error}");
         }
         assert!(disk.to_vec() == before);
-        // A second map in larger blocks, as on a CD.
+        // A second map in larger blocks, as on a CD: its head is where the fourth entry of the first would be.
         disk.write_at(2048, &before[512..1024]).unwrap();
         assert_eq!(last_end(&disk, 2, LEN).unwrap_err().kind(), Kind::Unsupported);
     }

@@ -76,7 +76,8 @@ mod tests {
         let found: Vec<_> = map.partitions.iter().map(|partition| partition.range.clone()).collect();
         assert_eq!(found, [1024..64 << 10, 64 << 10..LEN]);
         change(&disk, 2, &(64 << 10..512 << 10)).unwrap();
-        let differ = |at: &usize| before[*at] != disk.to_vec()[*at];
+        let after = disk.to_vec();
+        let differ = |at: &usize| before[*at] != after[*at];
         assert!((0..LEN as usize).filter(differ).all(|at| (0x1d3..0x1d6).contains(&at)), "only the end by cylinders");
         for (number, range, kind) in [
             (2, 64 << 10..(512 << 10) + 1, Kind::Invalid),
