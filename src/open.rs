@@ -32,6 +32,7 @@ use crate::container::udif::Udif;
 use crate::crypt;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
+use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::partition::{self, Map};
 use crate::store::LocalFile;
@@ -81,11 +82,14 @@ pub struct OpenOptions<'a> {
     pub shadows: &'a [PathBuf],
     /// Of an APFS container the transaction of an older checkpoint, which is then read. `None`: the newest that is whole.
     pub checkpoint: Option<u64>,
+    /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again for changes that wait to be
+    /// made.
+    pub cache: usize,
 }
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { access: Access::ReadOnly, image_format: None, keys: None, shadows: &[], checkpoint: None }
+        Self { access: Access::ReadOnly, image_format: None, keys: None, shadows: &[], checkpoint: None, cache: DEFAULT_CACHE }
     }
 }
 
@@ -224,6 +228,7 @@ fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>
     let mut volumes = volume::find(&found.disk, map.as_ref())?;
     for volume in &mut volumes {
         volume.checkpoint = options.checkpoint;
+        volume.cache = options.cache;
     }
     // What is encrypted is an image, whatever is on it.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));

@@ -9,7 +9,7 @@ use super::unlock::Keys;
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::apfs::Writer;
-use crate::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
+use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap};
 use crate::partition::Map;
 use crate::problem::{Problem, Problems, Severity};
@@ -79,6 +79,8 @@ pub struct Volume {
     pub format: VolumeFormat,
     /// Of an APFS container the transaction of an older checkpoint to open. `None`: the newest that is whole.
     pub(super) checkpoint: Option<u64>,
+    /// Of an HFS+ volume how many bytes of nodes are kept in memory.
+    pub(super) cache: usize,
     /// Of an APFS container, which is opened anew each time: who changes it.
     pub(super) writer: Writer,
     device: Arc<dyn BlockDevice>,
@@ -112,7 +114,7 @@ impl Volume {
             _ if wanted.snapshot.is_some() => {
                 Err(Error::new(Kind::Invalid, LAYER, format!("{} has no snapshots", self.format)).named(self.place()))
             }
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlus::open(self.device.clone())?)),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlus::open_with(self.device.clone(), self.cache)?)),
             other => Err(Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place())),
         }
     }
@@ -128,7 +130,7 @@ impl Volume {
         match self.format {
             VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number, keys),
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                Ok(Arc::new(HfsPlusMut::open(self.device.clone(), WriteOptions::default())?))
+                Ok(Arc::new(HfsPlusMut::open(self.device.clone(), self.write_options())?))
             }
             other => Err(Error::unsupported(LAYER, format!("{other} is not changed yet")).named(self.place())),
         }
@@ -201,11 +203,14 @@ impl Volume {
     /// Makes the changes that wait in the volume's journal, as opening it for writing does.
     pub fn settle_journal(&self) -> Result<()> {
         match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                HfsPlusMut::open(self.device.clone(), WriteOptions::default())?.unmount()
-            }
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => HfsPlusMut::open(self.device.clone(), self.write_options())?.unmount(),
             _ => Ok(()),
         }
+    }
+
+    /// How it is opened for changes, if it is HFS+.
+    pub(super) fn write_options(&self) -> WriteOptions {
+        WriteOptions { cache: self.cache, ..WriteOptions::default() }
     }
 
     /// Where it is, in words.
@@ -247,6 +252,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 range: partition.range.clone(),
                 format,
                 checkpoint: None,
+                cache: DEFAULT_CACHE,
                 writer: Writer::default(),
                 device,
             });
@@ -262,6 +268,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             range,
             format,
             checkpoint: None,
+            cache: DEFAULT_CACHE,
             writer: Writer::default(),
             device: disk.clone(),
         });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bandsaw::address::Address;
 use bandsaw::container::Format;
 use bandsaw::device::Access;
+use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, OpenOptions, Wanted};
 use bandsaw::{Error, Kind};
@@ -30,6 +31,9 @@ pub(crate) struct Opening {
     /// Read an APFS container as of the checkpoint of transaction XID, of those that `bandsaw info` lists
     #[arg(long, value_name = "XID")]
     checkpoint: Option<u64>,
+    /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes that wait; 16m without it
+    #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
+    cache_size: Option<u64>,
     #[command(flatten)]
     unlocking: Unlocking,
 }
@@ -85,6 +89,7 @@ impl Opening {
             keys: Some(&self.unlocking),
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
+            cache: self.cache_size.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
         }
     }
 }

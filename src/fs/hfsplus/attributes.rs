@@ -43,6 +43,11 @@ impl AttributesTree {
         self.tree = tree;
     }
 
+    /// The tree, if there is one.
+    pub(super) fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
     /// The tree, for changes.
     pub(super) fn tree_mut(&mut self) -> Option<&mut Tree> {
         self.tree.as_mut()

@@ -99,6 +99,11 @@ impl Catalog {
         Self { tree }
     }
 
+    /// The tree.
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     /// The tree, for changes.
     pub(super) fn tree_mut(&mut self) -> &mut Tree {
         &mut self.tree

@@ -56,6 +56,8 @@ pub use self::repair::Repair;
 pub use self::write::{HfsPlusMut, WriteOptions};
 
 const LAYER: &str = "hfs+";
+/// Bytes of memory for nodes of a volume's trees unless its user says otherwise.
+pub const DEFAULT_CACHE: usize = 16 << 20;
 /// The attribute that stands for the Finder's part of a record.
 const FINDER_INFO: &str = "com.apple.FinderInfo";
 /// Longer targets of symbolic links no system follows.
@@ -85,6 +87,26 @@ impl HfsPlus {
     /// [`problems`](Self::problems)). Changes that wait in a journal are seen as made; the device is not touched. Plain
     /// HFS is [`Kind::Unsupported`].
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
+        Self::open_with(device, DEFAULT_CACHE)
+    }
+
+    /// The same with at most `cache` bytes of memory for nodes of its trees, half of it for the catalog; a handful of nodes of
+    /// each tree is kept in any case.
+    pub fn open_with(device: Arc<dyn BlockDevice>, cache: usize) -> Result<Self> {
+        let mut volume = Self::open_any(device)?;
+        volume.catalog.tree_mut().bound_cache(cache / 2);
+        for tree in [volume.overflow.tree_mut(), volume.attributes.tree_mut()].into_iter().flatten() {
+            tree.bound_cache(cache / 4);
+        }
+        Ok(volume)
+    }
+
+    /// Bytes of nodes of its trees that are in memory now.
+    pub fn cached(&self) -> usize {
+        [Some(self.catalog.tree()), self.overflow.tree(), self.attributes.tree()].into_iter().flatten().map(Tree::cached).sum()
+    }
+
+    fn open_any(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut located = header::locate(device)?;
         let clean = settle(&mut located)?;
         let header::Located { device, start, header, problems } = located;

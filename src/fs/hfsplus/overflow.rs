@@ -24,6 +24,11 @@ impl Overflow {
         Ok(Self { tree: Some(Tree::open(file, TreeKind::Extents)?) })
     }
 
+    /// The tree, if there is one.
+    pub(super) fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
     /// The tree, for changes.
     pub(super) fn tree_mut(&mut self) -> Option<&mut Tree> {
         self.tree.as_mut()

@@ -35,7 +35,7 @@ pub(in crate::fs::hfsplus) struct Saved {
 impl Tree {
     /// Makes ready for changes: with a cache of `bytes`, however large the tree is going to be.
     pub(in crate::fs::hfsplus) fn set_cache(&mut self, bytes: usize) {
-        self.cache = NodeCache::of_bytes(bytes, self.node_size);
+        self.cache = NodeCache::of_bytes(bytes, self.node_size, usize::MAX);
     }
 
     /// Bytes of a node.

@@ -192,9 +192,20 @@ impl Tree {
             return Err(corrupt(format!("16-bit key lengths expected, attributes are {attributes:#x}")));
         }
         let index_key = (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get());
-        let (order, cache) = (kind.order(&header)?, NodeCache::new(total_nodes, node_size));
+        let (order, cache) = (kind.order(&header)?, NodeCache::new());
         let (map, touched, ranks) = (None, Vec::new(), HashMap::new());
         Ok(Self { kind, order, file, node_size, head: header, depth, index_key, cache, map, touched, ranks })
+    }
+
+    /// Keeps at most so many bytes of nodes in memory, and no fewer than a handful of nodes.
+    pub(super) fn bound_cache(&mut self, bytes: usize) {
+        let nodes = usize::try_from(self.head.total_nodes.get()).unwrap_or(usize::MAX);
+        self.cache = NodeCache::of_bytes(bytes, self.node_size, nodes);
+    }
+
+    /// Bytes of nodes that are in memory.
+    pub(super) fn cached(&self) -> usize {
+        self.cache.len() * usize::from(self.node_size)
     }
 
     /// How the tree orders its keys.

@@ -7,8 +7,10 @@ use zerocopy::FromBytes;
 
 use crate::fs::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
 
-/// Bytes of nodes that one tree keeps in memory.
-const CACHE_BYTES: usize = 8 << 20;
+/// Nodes of a tree that are kept at least, however little memory there is to be for them.
+pub(in crate::fs::hfsplus) const LEAST_CACHED: usize = 16;
+/// Nodes of a tree that is only looked into before it is told how much memory it has.
+const FIRST_CACHED: usize = 64;
 
 /// A node whose record offsets are known to lie within it, ascending.
 #[derive(Debug)]
@@ -108,15 +110,20 @@ pub(super) struct NodeCache {
 }
 
 impl NodeCache {
-    /// A cache for a tree of so many nodes.
-    pub(super) fn new(total_nodes: u32, node_size: u16) -> Self {
-        let most = CACHE_BYTES / usize::from(node_size);
-        Self::of_slots(usize::try_from(total_nodes).map_or(most, |nodes| nodes.clamp(1, most)))
+    /// A cache for as long as nobody has said how large it is to be.
+    pub(super) fn new() -> Self {
+        Self::of_slots(FIRST_CACHED)
     }
 
-    /// A cache of at most so many bytes, whatever the tree grows to.
-    pub(super) fn of_bytes(bytes: usize, node_size: u16) -> Self {
-        Self::of_slots((bytes / usize::from(node_size)).max(16))
+    /// A cache of at most so many bytes, for a tree of at most so many nodes.
+    pub(super) fn of_bytes(bytes: usize, node_size: u16, nodes: usize) -> Self {
+        Self::of_slots((bytes / usize::from(node_size)).min(nodes).max(LEAST_CACHED))
+    }
+
+    /// How many nodes are in it.
+    pub(super) fn len(&self) -> usize {
+        let taken = |slot: &&Mutex<Option<Arc<Node>>>| slot.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        self.slots.iter().filter(taken).count()
     }
 
     fn of_slots(slots: usize) -> Self {

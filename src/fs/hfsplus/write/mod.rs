@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 pub(super) use self::bitmap::run_in;
 use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
+use super::DEFAULT_CACHE;
 use super::layout::Cnid;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
@@ -63,7 +64,7 @@ pub struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        Self { cache: 16 << 20, now: None }
+        Self { cache: DEFAULT_CACHE, now: None }
     }
 }
 
@@ -98,6 +99,11 @@ impl HfsPlusMut {
     pub fn enable_journal(&self, size: Option<u64>) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().enable_journal(size)
+    }
+
+    /// Bytes of nodes of its trees that are in memory now.
+    pub fn cached(&self) -> usize {
+        self.shared.read().read.cached()
     }
 
     /// Takes the volume's journal away, and unmounts it. [`Kind::NotFound`](crate::Kind) if it has none.
