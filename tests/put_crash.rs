@@ -9,7 +9,7 @@ use bandsaw::device::{BlockDevice, Leave};
 use bandsaw::fs::apfs::{self, ApfsMut, Container};
 use bandsaw::fs::hfsplus::{self, HfsPlusMut};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
-use bandsaw::fs::{FileSystemMut, Timestamp, VolumePlan};
+use bandsaw::fs::{FileSystemMut, LockedVolume, Timestamp, VolumeKey, VolumePlan};
 use bandsaw::ops::put::{PutOptions, put};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
@@ -52,7 +52,8 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
     let now = Some(Timestamp::from_seconds(1_750_000_000));
     if apfs {
         let container = Arc::new(Container::open(disk(store), None).unwrap());
-        return Box::new(ApfsMut::open(&container, 1, apfs::WriteOptions { now }).unwrap());
+        let key = |_: &LockedVolume| -> bandsaw::Result<VolumeKey> { unreachable!("it is not encrypted") };
+        return Box::new(ApfsMut::open(&container, 1, apfs::WriteOptions { now }, &key).unwrap());
     }
     // Without memory for changes that wait, each of them is made durable by itself.
     Box::new(HfsPlusMut::open(disk(store), hfsplus::WriteOptions { now, cache: 0 }).unwrap())
