@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 const PLACE: u64 = 8 * MIB;
 /// Bytes looked at when a volume is written, of which zeros are left away.
 const PIECE: usize = 64 << 10;
-const ZEROS: [u8; PIECE] = [0; PIECE];
+static ZEROS: [u8; PIECE] = [0; PIECE];
 
 pub(crate) fn every_kind_of_damage() {
     let damages: Vec<_> = damage::hfsplus().collect();
