@@ -45,9 +45,6 @@ pub trait FileSystemMut: FileSystem {
     /// Removes what [`make_nameless`](Self::make_nameless) has made and has got no name; when it is closed, if it is open.
     fn drop_nameless(&self, node: NodeId) -> Result<()>;
 
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) if [`store`](Self::store) is never possible here.
-    fn check_stores(&self) -> Result<()>;
-
     /// Stores the contents of a file another way, which its readers do not see: its dates and all else stay. What was stored is
     /// gone with the file without a name. [`Kind::Conflict`](crate::Kind::Conflict) if the file is open, is stored that way already,
     /// or has a resource fork; [`Kind::Limit`](crate::Kind::Limit) for an attribute that the volume holds no place for.

@@ -212,7 +212,6 @@ impl Switch<'_> {
     /// Packs the contents beside the file, and then lets these be its contents. `None`: not worth it.
     fn run(&mut self, bounds: Bounds) -> Result<Option<Packed>> {
         let Self { fs, file, options, progress, .. } = *self;
-        fs.check_stores()?;
         let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
         let out = fs.open_mut(contents, Fork::Data)?;
         let plain = fs.open(file.id, Fork::Data)?;
@@ -291,7 +290,6 @@ pub fn decompress_file(fs: &dyn FileSystemMut, node: NodeId, progress: &dyn Prog
 }
 
 fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) -> Result<()> {
-    fs.check_stores()?;
     let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;

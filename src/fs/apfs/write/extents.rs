@@ -226,6 +226,26 @@ impl Volume {
         }
     }
 
+    /// Notes another owner for the blocks of a stream that nobody else uses.
+    pub(super) fn own(&mut self, stream: FileId, owner: FileId) -> Result<()> {
+        let block = self.block();
+        for blocks in self.runs(stream, &(0..u64::MAX))?.iter().filter_map(|run| run.blocks(block)) {
+            let mut at = blocks.start;
+            while at < blocks.end {
+                match self.reference(at)? {
+                    Some((first, raw))
+                        if first == at && raw.kind() == extent_ref_kind::NEW && raw.references.get() == 1 && raw.blocks() > 0 =>
+                    {
+                        self.put_reference(at, &ExtentRefRaw::new(extent_ref_kind::NEW, raw.blocks(), owner.0, 1))?;
+                        at += raw.blocks();
+                    }
+                    _ => return Err(corrupt(stream, "has blocks that are not its own alone")),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// One user less of these blocks; those that nobody uses any more are given back.
     fn release(&mut self, blocks: Range<u64>) -> Result<()> {
         let mut at = blocks.start;

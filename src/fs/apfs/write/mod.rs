@@ -14,6 +14,7 @@ mod checkpoint;
 mod commit;
 mod contents;
 mod entries;
+mod exchange;
 mod extents;
 mod file;
 mod inode;
@@ -243,12 +244,8 @@ impl FileSystemMut for ApfsMut {
         self.shared.write().drop_nameless(node, &|id| self.shared.is_open(id))
     }
 
-    fn check_stores(&self) -> Result<()> {
-        Err(Error::unsupported(LAYER, "how contents are stored is not changed on APFS yet"))
-    }
-
-    fn store(&self, _node: NodeId, _stored: &Stored<'_>) -> Result<()> {
-        self.check_stores()
+    fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
+        self.shared.write().store_contents(node, stored, &|id| self.shared.is_open(id))
     }
 
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Volumes changed beside what they should hold, read back by the reader.
 
+mod exchange;
+
 use std::sync::Arc;
 
 use super::{ApfsMut, WriteOptions};

@@ -277,10 +277,6 @@ impl FileSystemMut for HfsPlusMut {
         self.shared.write().drop_nameless(node, &|id| self.shared.is_open(id))
     }
 
-    fn check_stores(&self) -> Result<()> {
-        Ok(())
-    }
-
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
         exchange::store(&self.shared, node, stored)
     }

@@ -1,0 +1,115 @@
+//! How a file's contents are stored, exchanged in one step: plain for packed, packed for plain (`docs/formats/decmpfs.md` §7).
+//!
+//! What is to come is the stream of a file without a name. The step makes it the file's own, or its resource fork, and gives back
+//! what was there.
+
+use zerocopy::IntoBytes;
+
+use super::LAYER;
+use super::contents::Extent;
+use super::entries::IsOpen;
+use super::extents::StreamIds;
+use super::inode::Inode;
+use super::volume::Volume;
+use super::xattrs::mark;
+use crate::decmpfs::Compression;
+use crate::fs::apfs::layout::{
+    FileId, MAX_EMBEDDED_XATTR, RecordKey, XattrRaw, inode_flags, record_type, xattr_flags, xattr_name,
+};
+use crate::fs::{NodeId, Stored, UF_COMPRESSED};
+use crate::{Error, Kind, Result};
+
+impl Volume {
+    /// Stores the contents of `node` another way, unless `is_open`.
+    pub(super) fn store_contents(&mut self, node: NodeId, stored: &Stored<'_>, is_open: IsOpen<'_>) -> Result<()> {
+        self.change(true, |volume| {
+            let mut inode = volume.object(node)?;
+            let id = inode.id;
+            let refused = |kind, message: &'static str| Err(Error::new(kind, LAYER, message).named(format!("object {id}")));
+            let compressed = inode.raw.bsd_flags.get() & UF_COMPRESSED != 0;
+            if !inode.is_file() {
+                return refused(Kind::Invalid, "is no ordinary file");
+            }
+            if is_open(id) {
+                return refused(Kind::Conflict, "is open");
+            }
+            match stored {
+                Stored::Packed { .. } if compressed => refused(Kind::Conflict, "is compressed already"),
+                Stored::Packed { .. } if volume.xattr_stream(id, xattr_name::RESOURCE_FORK)?.is_some() => {
+                    refused(Kind::Conflict, "has a resource fork, which would be in the way")
+                }
+                Stored::Packed { attribute, contents } => {
+                    let mut nameless = volume.object(*contents)?;
+                    volume.pack(&mut inode, attribute, &mut nameless)?;
+                    volume.put_inode(&nameless)?;
+                    volume.put_inode(&inode)
+                }
+                Stored::Plain { .. } if !compressed => refused(Kind::Conflict, "is not compressed"),
+                Stored::Plain { contents } => {
+                    let mut nameless = volume.object(*contents)?;
+                    volume.unpack(&mut inode, &mut nameless)?;
+                    volume.put_inode(&nameless)?;
+                    volume.put_inode(&inode)
+                }
+            }
+        })
+    }
+
+    /// The stream of `nameless` becomes the resource fork of `inode`, which gives up its own.
+    fn pack(&mut self, inode: &mut Inode, attribute: &[u8], nameless: &mut Inode) -> Result<()> {
+        let Some(compression) = Compression::parse(attribute) else {
+            return Err(Error::new(Kind::Invalid, LAYER, "an attribute that says how contents are compressed expected"));
+        };
+        if attribute.len() > MAX_EMBEDDED_XATTR {
+            let message = format!("{} bytes of packed contents in an attribute, {MAX_EMBEDDED_XATTR} possible", attribute.len());
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        self.drop_contents(inode)?;
+        inode.set_stream(None);
+        inode.set_holes(0);
+        if let Some(raw) = nameless.stream() {
+            let stream = FileId::from(nameless.raw.private_id);
+            self.own(stream, inode.id)?;
+            self.remove_record(RecordKey::single(stream, record_type::DATA_STREAM))?;
+            nameless.set_stream(None);
+            nameless.set_holes(0);
+            let fork = Extent { ids: StreamIds { stream, owner: inode.id }, raw, holes: 0, sparse: false };
+            self.put_xattr_stream(inode.id, xattr_name::RESOURCE_FORK, &fork)?;
+            mark(inode, xattr_name::RESOURCE_FORK, true);
+        }
+        let head = XattrRaw { flags: xattr_flags::EMBEDDED.into(), len: (attribute.len() as u16).into() };
+        let key = RecordKey::named(inode.id, record_type::XATTR, xattr_name::DECMPFS.as_bytes());
+        self.put(key, &[head.as_bytes(), attribute].concat())?;
+        self.set_packed(inode, Some(compression.size));
+        Ok(())
+    }
+
+    /// The stream of `nameless` becomes that of `inode`, which gives up its resource fork.
+    fn unpack(&mut self, inode: &mut Inode, nameless: &mut Inode) -> Result<()> {
+        for name in [xattr_name::DECMPFS, xattr_name::RESOURCE_FORK] {
+            let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
+            if let Some(record) = self.record(key)? {
+                self.drop_xattr_stream(&record)?;
+                self.remove_record(key)?;
+            }
+            mark(inode, name, false);
+        }
+        self.drop_contents(inode)?;
+        inode.set_stream(nameless.stream());
+        inode.set_holes(nameless.holes());
+        nameless.set_stream(None);
+        nameless.set_holes(0);
+        // A stream is found by its number, which need not be the file's.
+        std::mem::swap(&mut inode.raw.private_id, &mut nameless.raw.private_id);
+        self.set_packed(inode, None);
+        Ok(())
+    }
+
+    /// What an inode says of packed contents: their length unpacked.
+    fn set_packed(&mut self, inode: &mut Inode, len: Option<u64>) {
+        let flags = inode.raw.bsd_flags.get();
+        inode.raw.bsd_flags = if len.is_some() { flags | UF_COMPRESSED } else { flags & !UF_COMPRESSED }.into();
+        inode.raw.uncompressed_size = len.unwrap_or(0).into();
+        inode.set_flag(inode_flags::HAS_UNCOMPRESSED_SIZE, len.is_some());
+    }
+}
