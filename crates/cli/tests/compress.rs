@@ -16,8 +16,8 @@ fn files_take_less_room_and_read_the_same() {
     scratch.write("in/folder/long.txt", &plain);
     scratch.write("in/short.txt", &plain[..5000]);
     scratch.write("in/empty", "");
-    for kind in ["zlib", "lzvn", "LZFSE"] {
-        scratch.ok(&["create", "v.img", "--overwrite", "--fs", "hfs+", "--size", "16m", "--volname", "V", "--from", "in"]);
+    for (fs, kind) in ["zlib", "lzvn", "LZFSE"].into_iter().flat_map(|kind| [("hfs+", kind), ("apfs", kind)]) {
+        scratch.ok(&["create", "v.img", "--overwrite", "--fs", fs, "--size", "16m", "--volname", "V", "--from", "in"]);
         let json = |args: &[&str]| serde_json::from_str::<Value>(&scratch.ok(args)).unwrap();
         let estimate = json(&["compress", "--estimate", "--json", "--type", kind, "v.img:/"]);
         assert_eq!(json(&["decompress", "--json", "v.img:/"])["changed"], 0, "nothing was changed");
@@ -33,8 +33,9 @@ fn files_take_less_room_and_read_the_same() {
         assert_eq!(json(&["decompress", "--json", "v.img:/folder"])["changed"], 1);
         assert_eq!(scratch.ok(&["cat", "v.img:/folder/long.txt"]).as_bytes(), plain);
         assert_eq!(scratch.ok(&["cat", "v.img:/short.txt"]).as_bytes(), &plain[..5000]);
-        scratch.ok(&["extract", "v.img", &format!("out {kind}")]);
-        assert_eq!(std::fs::read(scratch.path(&format!("out {kind}")).join("short.txt")).unwrap(), &plain[..5000]);
+        let out = format!("out {fs} {kind}");
+        scratch.ok(&["extract", "v.img", &out]);
+        assert_eq!(std::fs::read(scratch.path(&out).join("short.txt")).unwrap(), &plain[..5000]);
         scratch.ok(&["check", "v.img"]);
     }
 }
