@@ -95,12 +95,18 @@ impl Volume {
             mark(inode, name, false);
         }
         self.drop_contents(inode)?;
+        let (come, own) = (FileId::from(nameless.raw.private_id), inode.id);
+        // A file's stream has the file's number, unless a clone still has the one it had before.
+        if self.record(RecordKey::single(own, record_type::DATA_STREAM))?.is_some() {
+            std::mem::swap(&mut inode.raw.private_id, &mut nameless.raw.private_id);
+        } else {
+            self.renumber(come, own)?;
+            inode.raw.private_id = own.into();
+        }
         inode.set_stream(nameless.stream());
         inode.set_holes(nameless.holes());
         nameless.set_stream(None);
         nameless.set_holes(0);
-        // A stream is found by its number, which need not be the file's.
-        std::mem::swap(&mut inode.raw.private_id, &mut nameless.raw.private_id);
         self.set_packed(inode, None);
         Ok(())
     }

@@ -246,6 +246,21 @@ impl Volume {
         Ok(())
     }
 
+    /// Gives a stream that one file uses the number of another, which is not in use.
+    pub(super) fn renumber(&mut self, from: FileId, to: FileId) -> Result<()> {
+        self.own(from, to)?;
+        for run in self.runs(from, &(0..u64::MAX))? {
+            self.remove_record(RecordKey::numbered(from, record_type::FILE_EXTENT, run.start))?;
+            self.put_run(to, &run)?;
+        }
+        let [from, to] = [from, to].map(|stream| RecordKey::single(stream, record_type::DATA_STREAM));
+        if let Some(record) = self.record(from)? {
+            self.remove_record(from)?;
+            self.put(to, &record)?;
+        }
+        Ok(())
+    }
+
     /// One user less of these blocks; those that nobody uses any more are given back.
     fn release(&mut self, blocks: Range<u64>) -> Result<()> {
         let mut at = blocks.start;
