@@ -11,6 +11,7 @@ use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
 use bandsaw::fs::source::Tree;
 use bandsaw::fs::{FileSystem, FileSystemMut, LockedVolume, Timestamp, VolumeEncryption, VolumeKey, VolumePlan};
+use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::{PowerCut, Random};
@@ -42,6 +43,9 @@ fn read(device: Arc<dyn BlockDevice>) -> (World, Option<World>) {
     let container = Arc::new(Container::open(device, None).unwrap());
     assert!(container.problems().is_empty(), "{:?}", container.problems());
     container.trusted_free_map().unwrap();
+    let mut problems = Problems::default();
+    container.check("here", &key, &mut problems, &Silent).unwrap();
+    assert!(problems.worst() <= Some(Severity::Note), "{problems:#?}");
     let world = |snapshot| {
         let fs = container.open_volume(1, snapshot, &key).unwrap();
         let mut world = World::new();

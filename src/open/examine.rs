@@ -216,8 +216,16 @@ fn examine_disk(
     }
     for volume in &volumes {
         let layer = format!("{} on {}", volume.format, volume.place());
-        match volume.check(&mut found.problems, progress) {
-            Some(checked) => drop(found.judged(layer, checked)?),
+        match volume.check(options.keys, &mut found.problems, progress) {
+            Some(checked) => {
+                let unseen = found.judged(layer, checked)?.unwrap_or_default();
+                found.layers.extend(
+                    unseen.into_iter().map(|error| Judged {
+                        layer: format!("a volume on {}", volume.place()),
+                        verdict: Verdict::Unknown(error),
+                    }),
+                );
+            }
             None => found.layers.push(Judged { layer, verdict: Verdict::Skipped }),
         }
         if found.decoding && volume.format.is_supported() {

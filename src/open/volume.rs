@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{self, Wanted};
-use super::unlock::Keys;
+use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, BlockDeviceExt, Slice};
 use crate::fs::apfs::Writer;
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
-use crate::fs::{FileSystem, FileSystemMut, FreeMap};
+use crate::fs::{FileSystem, FileSystemMut, FreeMap, LockedVolume};
 use crate::partition::Map;
-use crate::problem::{Problem, Problems, Severity};
+use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -161,31 +161,27 @@ impl Volume {
     }
 
     /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
-    /// nothing to tell, or why the volume cannot be judged.
-    pub(super) fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Option<Result<()>> {
+    /// nothing to tell, or why the volume cannot be judged; those returned say why a part of it could not be looked at.
+    pub(super) fn check(
+        &self,
+        keys: Option<&dyn Keys>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
         let checked = match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::check(self.device.clone(), progress),
-            VolumeFormat::Apfs => return self.look_for_problems(problems).err().map(Err),
+            VolumeFormat::Apfs => {
+                let key = |locked: &LockedVolume| volume_key(locked, keys);
+                return Some(self.container().and_then(|found| found.check(&self.place(), &key, problems, progress)));
+            }
             _ => return None,
         };
         Some(checked.map(|found| {
             for Problem { severity, error } in found {
                 problems.add(severity, error.in_file(self.place()));
             }
+            Vec::new()
         }))
-    }
-
-    /// Adds what is seen to be wrong with an APFS container by opening it, which is no judgement of it.
-    fn look_for_problems(&self, problems: &mut Problems) -> Result<()> {
-        let container = self.container()?;
-        for problem in container.problems() {
-            problems
-                .add(Severity::Warning, Error::new(problem.kind(), problem.layer(), problem.to_string()).in_file(self.place()));
-        }
-        for error in container.volumes().into_iter().filter_map(Result::err) {
-            problems.add(Severity::Damage, error.in_file(self.place()));
-        }
-        Ok(())
     }
 
     /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this format yet, or there is nothing

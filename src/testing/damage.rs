@@ -5,3 +5,9 @@
 pub fn hfsplus() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     crate::fs::hfsplus::damaged()
 }
+
+/// An APFS container of `len` bytes for each kind of damage that is known: words of the finding about it, how bad it is, and all
+/// bytes of the container.
+pub fn apfs(len: usize) -> impl Iterator<Item = (&'static str, crate::problem::Severity, Vec<u8>)> {
+    crate::fs::apfs::damaged(len)
+}

@@ -218,7 +218,7 @@ fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 }
 
 /// That the head fits a container of so many blocks. Everything that is counted later follows from those.
-fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64) -> Result<()> {
+pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64) -> Result<()> {
     if head.devices[space_device::TIER_2].blocks.get() > 0 {
         return Err(Error::unsupported(LAYER, "a second device (Fusion) is not read"));
     }

@@ -159,12 +159,12 @@ impl VolumeLock {
     }
 }
 
-fn entries(bag: &[u8]) -> Result<Vec<KeybagEntry<'_>>> {
+pub(super) fn entries(bag: &[u8]) -> Result<Vec<KeybagEntry<'_>>> {
     keybag_entries(bag).ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "an entry reaches past the end of the keybag"))
 }
 
 /// The plain bytes of a keybag, which is encrypted with a UUID, twice.
-fn read_keybag(store: &Store, place: &PrangeRaw, uuid: &[u8; 16], kind: u32) -> Result<Zeroizing<Vec<u8>>> {
+pub(super) fn read_keybag(store: &Store, place: &PrangeRaw, uuid: &[u8; 16], kind: u32) -> Result<Zeroizing<Vec<u8>>> {
     let (start, count) = (Paddr::from(place.start), place.count.get());
     if start == Paddr(0) || !(1..=MAX_KEYBAG_BLOCKS).contains(&count) {
         let message = format!("a keybag of 1 to {MAX_KEYBAG_BLOCKS} blocks expected, {count} from block {start} on found");

@@ -7,6 +7,7 @@
 mod bitmap;
 mod btree;
 pub mod build;
+mod check;
 mod checkpoint;
 mod cipher;
 mod container;
@@ -35,6 +36,8 @@ mod write;
 mod writer;
 
 pub use self::writer::Writer;
+#[cfg(feature = "testing")]
+pub(crate) use check::damage::damaged;
 pub use container::Container;
 #[cfg(feature = "testing")]
 pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records};

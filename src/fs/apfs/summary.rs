@@ -125,19 +125,27 @@ impl Container {
             Some(name) => self.snapshot(&raw, name)?,
             None => State { raw, omap: Paddr(raw.omap_oid.get()), xid: Xid(self.checkpoint()), dataless: false },
         };
-        let cipher = match locking(&raw) {
-            Locking::Plain => None,
+        Apfs::open(self, &state, self.cipher(&raw, key)?)
+    }
+
+    /// The cipher of a volume with this superblock, `None` for one that is not encrypted. `key` is asked for the key.
+    pub(super) fn cipher(
+        &self,
+        raw: &VolumeRaw,
+        key: &dyn Fn(&LockedVolume) -> Result<VolumeKey>,
+    ) -> Result<Option<Arc<VolumeCipher>>> {
+        match locking(raw) {
+            Locking::Plain => Ok(None),
             Locking::Software => {
-                let lock = self.lock_of(&raw)?;
+                let lock = self.lock_of(raw)?;
                 let key = lock.unlock(&key(&lock.locked)?)?;
-                Some(Arc::new(VolumeCipher::new(&key, self.store.block_size)))
+                Ok(Some(Arc::new(VolumeCipher::new(&key, self.store.block_size))))
             }
             Locking::Hardware => {
                 let message = "is encrypted with keys that only its Mac has, and is not read";
-                return Err(Error::unsupported("apfs volume", message).named(raw.label()));
+                Err(Error::unsupported("apfs volume", message).named(raw.label()))
             }
-        };
-        Apfs::open(self, &state, cipher)
+        }
     }
 }
 

@@ -14,7 +14,8 @@ pub(super) use node::{Node, NodeCache, Sizes};
 
 use super::cipher::VolumeCipher;
 use super::layout::{
-    FextKeyRaw, MAX_LEVELS, Oid, OmapKeyRaw, Paddr, RecordKey, TreeInfoRaw, Xid, node_flags, object_type, omap_value,
+    FextKeyRaw, FreeQueueKeyRaw, MAX_LEVELS, Oid, OmapKeyRaw, Paddr, RecordKey, TreeInfoRaw, Xid, node_flags, object_type,
+    omap_value, tree_flags,
 };
 use super::omap::View;
 use super::store::{Expected, Store};
@@ -33,6 +34,10 @@ pub(super) enum TreeKind {
     Fext,
     /// Who uses which blocks of contents.
     ExtentReferences,
+    /// Blocks that become free later.
+    FreeQueue,
+    /// Snapshots that an object map serves.
+    OmapSnapshots,
 }
 
 impl TreeKind {
@@ -43,22 +48,38 @@ impl TreeKind {
             Self::Snapshots => "apfs snapshots",
             Self::Fext => "apfs file extents",
             Self::ExtentReferences => "apfs extent references",
+            Self::FreeQueue => "apfs free queue",
+            Self::OmapSnapshots => "apfs object map",
         }
     }
 
-    fn subtype(self) -> u32 {
+    pub(super) fn subtype(self) -> u32 {
         match self {
             Self::Omap => object_type::OMAP,
             Self::Files { .. } => object_type::FS_TREE,
             Self::Snapshots => object_type::SNAP_META_TREE,
             Self::Fext => object_type::FEXT_TREE,
             Self::ExtentReferences => object_type::EXTENT_REF_TREE,
+            Self::FreeQueue => object_type::FREE_QUEUE,
+            Self::OmapSnapshots => object_type::OMAP_SNAPSHOT,
+        }
+    }
+
+    /// The flags that the root of such a tree has whoever wrote it, of [`tree_flags`] (§5.2).
+    pub(super) fn tree_flags(self) -> u32 {
+        match self {
+            Self::Omap | Self::OmapSnapshots | Self::Fext => tree_flags::PHYSICAL,
+            Self::Files { .. } => tree_flags::NOT_ALIGNED,
+            Self::Snapshots | Self::ExtentReferences => tree_flags::PHYSICAL | tree_flags::NOT_ALIGNED,
+            Self::FreeQueue => tree_flags::EPHEMERAL | tree_flags::ALLOW_GHOSTS,
         }
     }
 
     pub(super) fn sizes(self) -> Option<Sizes> {
         match self {
             Self::Omap | Self::Fext => Some(Sizes { key: 16, value: 16 }),
+            Self::FreeQueue => Some(Sizes { key: 16, value: 8 }),
+            Self::OmapSnapshots => Some(Sizes { key: 8, value: 16 }),
             Self::Files { .. } | Self::Snapshots | Self::ExtentReferences => None,
         }
     }
@@ -68,7 +89,7 @@ impl TreeKind {
         match self {
             Self::Files { .. } => 2048,
             Self::Omap | Self::Fext => 512,
-            Self::Snapshots | Self::ExtentReferences => 16,
+            Self::Snapshots | Self::ExtentReferences | Self::FreeQueue | Self::OmapSnapshots => 16,
         }
     }
 
@@ -85,6 +106,11 @@ impl TreeKind {
             }
             Self::Files { hashed } => Key::Record(RecordKey::parse(bytes, hashed)?),
             Self::Snapshots | Self::ExtentReferences => Key::Record(RecordKey::parse(bytes, false)?),
+            Self::FreeQueue => {
+                let (key, _) = FreeQueueKeyRaw::ref_from_prefix(bytes).ok()?;
+                Key::Pair(key.xid.get(), key.paddr.get())
+            }
+            Self::OmapSnapshots => Key::Pair(U64::ref_from_prefix(bytes).ok()?.0.get(), 0),
         })
     }
 }

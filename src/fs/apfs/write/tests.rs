@@ -14,6 +14,7 @@ use crate::fs::{
     Change, Existing, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, FreeMapExt, LockedVolume,
     NewKind, NewNode, NodeId, Timestamp, VolumeEncryption, VolumeKey, VolumePlan,
 };
+use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
@@ -60,6 +61,9 @@ fn read(device: &Arc<Memory>) -> Apfs {
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     assert!(container.problems().is_empty(), "{:?}", container.problems());
     container.trusted_free_map().unwrap();
+    let mut problems = Problems::default();
+    let unseen = container.check("here", &key, &mut problems, &Silent).unwrap();
+    assert!(unseen.is_empty() && problems.worst() <= Some(Severity::Note), "{problems:#?}");
     container.open_volume(1, None, &key).unwrap()
 }
 

@@ -1,0 +1,99 @@
+//! Streams of bytes: what uses them, and whether their extents make them up (§8.2, §8.5).
+
+use super::{Files, LAYER};
+use crate::fs::apfs::check::report::{Report, wrong};
+use crate::fs::apfs::layout::{DataStreamRaw, inode_flags};
+
+/// What is known of a stream.
+#[derive(Debug, Default)]
+pub(super) struct StreamSeen {
+    /// How often its own record says that it is used.
+    pub(super) told: Option<u32>,
+    /// Inodes that use it.
+    inodes: u32,
+    attributes: u32,
+    size: u64,
+    allocated: u64,
+    sparse: u64,
+    /// Its users do not agree about it.
+    differs: bool,
+    uncloned: bool,
+    /// Where its extents end, how long they are together, and how much of that are holes.
+    pub(super) end: u64,
+    pub(super) sum: u64,
+    pub(super) holes: u64,
+    /// An extent does not begin where the one before ends.
+    pub(super) gap: bool,
+}
+
+impl StreamSeen {
+    pub(super) fn use_by_inode(&mut self, stream: &DataStreamRaw, sparse: u64, flags: u64) {
+        self.differs |= self.inodes > 0 && self.sparse != sparse;
+        self.take(stream);
+        (self.sparse, self.inodes) = (sparse, self.inodes.saturating_add(1));
+        self.uncloned |= flags & (inode_flags::WAS_CLONED | inode_flags::WAS_EVER_CLONED) == 0;
+    }
+
+    pub(super) fn use_by_attribute(&mut self, stream: &DataStreamRaw) {
+        self.take(stream);
+        self.attributes = self.attributes.saturating_add(1);
+    }
+
+    fn take(&mut self, stream: &DataStreamRaw) {
+        let (size, allocated) = (stream.size.get(), stream.allocated.get());
+        let used = self.inodes > 0 || self.attributes > 0;
+        self.differs |= used && (self.size, self.allocated) != (size, allocated);
+        (self.size, self.allocated) = (size, allocated);
+    }
+
+    /// What is wrong with it: damage, and what every reader gets along with.
+    fn problems(&self) -> (Option<String>, Option<String>) {
+        let Self { size, allocated, end, sum, holes, inodes, attributes, told, .. } = self;
+        let damage = match () {
+            () if self.gap || sum != end => Some("its extents do not follow each other".to_owned()),
+            () if end < size => Some(format!("has {size} bytes in extents for {end}")),
+            () if *inodes > 0 && *attributes > 0 => Some("is used by inodes and by attributes".to_owned()),
+            () if *attributes > 1 => Some(format!("is used by {attributes} attributes")),
+            () if told.is_some_and(|told| told < *inodes) => {
+                Some(format!("is said to be used {} times, {inodes} inodes use it", told.unwrap_or(0)))
+            }
+            () => None,
+        };
+        let warning = match () {
+            () if end != allocated => Some(format!("has extents for {end} bytes, {allocated} are claimed")),
+            () if *inodes > 0 && told.is_none() => Some("has no record that counts its users".to_owned()),
+            () if told.is_some_and(|told| told > *inodes) => {
+                Some(format!("is said to be used {} times, {inodes} inodes use it", told.unwrap_or(0)))
+            }
+            () if *inodes > 0 && *holes != self.sparse => {
+                Some(format!("has {holes} bytes of holes, {} are claimed", self.sparse))
+            }
+            () if *inodes > 1 && self.uncloned => Some("is shared by inodes that do not say to be clones".to_owned()),
+            () if self.differs => Some("its users tell different sizes".to_owned()),
+            () => None,
+        };
+        (damage, warning)
+    }
+}
+
+impl Files {
+    pub(super) fn settle_streams(&mut self, report: &mut Report<'_>) {
+        let streams = std::mem::take(&mut self.streams);
+        let mut ids: Vec<_> = streams.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(stream) = streams.get(&id) else { continue };
+            if stream.inodes == 0 && stream.attributes == 0 {
+                report.warning(wrong(LAYER, format!("stream {id:#x} is used by nothing")));
+                continue;
+            }
+            let (damage, warning) = stream.problems();
+            if let Some(message) = damage {
+                report.damage(wrong(LAYER, format!("stream {id:#x} {message}")));
+            }
+            if let Some(message) = warning {
+                report.warning(wrong(LAYER, format!("stream {id:#x} {message}")));
+            }
+        }
+    }
+}

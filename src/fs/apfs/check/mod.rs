@@ -1,0 +1,160 @@
+//! Checking a container: every rule of §15, findings with severity and place.
+//!
+//! [`check`] reads the superblocks, every node of every tree, and the bitmaps, and the contents of no file. Memory grows with the
+//! number of objects and extents (about 100 bytes each), not with the container. From the outside in: what finds everything
+//! (checkpoints), the space manager, each volume with its snapshots; all of them claim the blocks that they use, and those are
+//! held against the bitmaps last.
+
+mod blocks;
+mod checkpoint;
+mod files;
+mod keybags;
+mod omap;
+mod references;
+mod report;
+mod snapshots;
+mod space;
+mod tree;
+mod volume;
+
+#[cfg(feature = "testing")]
+pub(super) mod damage;
+#[cfg(feature = "testing")]
+mod patient;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use self::blocks::Blocks;
+use self::checkpoint::Ephemerals;
+use self::omap::{Objects, Scope};
+use self::report::{Report, wrong};
+use self::space::Space;
+use self::volume::VolumeCheck;
+use super::container::Container;
+use super::layout::{Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags};
+use crate::fs::{LockedVolume, VolumeKey};
+use crate::problem::Problems;
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+const LAYER: &str = "apfs container";
+
+/// Whoever knows the keys of encrypted volumes.
+pub(super) type Key<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
+
+/// What a check takes along.
+struct Checker<'a> {
+    container: &'a Arc<Container>,
+    key: Key<'a>,
+    progress: &'a dyn Progress,
+}
+
+impl Container {
+    /// Checks the checkpoint that is open, and adds every finding; `place` says in words where the container is. Nothing is
+    /// changed. Returns why volumes could not be looked at: those whose key `key` does not know, and those that are of later
+    /// versions. What of those can be told without their files has been checked.
+    ///
+    /// An error is one of reading or [`Kind::Cancelled`](crate::Kind::Cancelled), or
+    /// [`Kind::Unsupported`](crate::Kind::Unsupported) for a container of a kind that is not known.
+    pub fn check(
+        self: &Arc<Self>,
+        place: &str,
+        key: Key<'_>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Error>> {
+        let report = &mut Report::new(problems, place);
+        for problem in self.problems() {
+            report.damage(Error::new(problem.kind(), problem.layer(), problem.to_string()));
+        }
+        progress.stage("check the container", 0);
+        Checker { container: self, key, progress }.run(report)
+    }
+}
+
+impl Checker<'_> {
+    fn newest(&self) -> Xid {
+        Xid(self.container.checkpoint())
+    }
+
+    fn run(&self, report: &mut Report<'_>) -> Result<Vec<Error>> {
+        let (container, raw) = (self.container, &self.container.superblock);
+        let mut blocks = Blocks::default();
+        let mut objects = checkpoint::check(container, &mut blocks, report)?;
+        let space = Space::read(container, &mut objects, &mut blocks, report, self.progress)?;
+        if is_reaping(&objects) {
+            report.note(wrong(LAYER, "something is being deleted; what it uses is not known"));
+            blocks.incomplete = true;
+        }
+        if raw.blocked_out.count.get() != 0 || raw.evict_tree_oid.get() != 0 {
+            report.note(wrong(LAYER, "is being made smaller; what that uses is not known"));
+            blocks.incomplete = true;
+        }
+        leftovers(&objects, Oid::from(raw.reaper_oid), report);
+        keybags::jumpstart(container, &mut blocks, report)?;
+        let scope = Scope {
+            store: &container.store,
+            progress: self.progress,
+            volume: 0,
+            newest: self.newest(),
+            next_oid: raw.next_oid.get(),
+            encrypted: false,
+        };
+        let mut unseen = Vec::new();
+        match Objects::read(Oid::from(raw.omap_oid).into_paddr(), &scope, &mut blocks, report)? {
+            None => blocks.incomplete = true,
+            Some(mut objects) => {
+                let mut volumes = Vec::new();
+                for (number, oid) in (1..).zip(container.volume_oids()) {
+                    match volume::superblock(self, oid, &mut objects, report)? {
+                        Some((raw, paddr)) => volumes.push(VolumeCheck { checker: self, number, raw, paddr }),
+                        None => blocks.incomplete = true,
+                    }
+                }
+                objects.report_unused(0, !blocks.incomplete, report);
+                let raws: Vec<_> = volumes.iter().map(|volume| volume.raw).collect();
+                keybags::check(container, &raws, &mut blocks, report)?;
+                for volume in &volumes {
+                    unseen.extend(volume.run(&mut blocks, report)?);
+                }
+            }
+        }
+        if let Some(space) = space {
+            space.compare(blocks, report)?;
+        }
+        Ok(unseen)
+    }
+}
+
+/// Whether something large is being taken apart over several transactions (§6).
+fn is_reaping(objects: &Ephemerals) -> bool {
+    objects.values().any(|(_, bytes)| {
+        let kind = super::layout::ObjectRaw::ref_from_prefix(bytes).map_or(0, |(header, _)| header.object_type());
+        match kind {
+            object_type::REAPER => {
+                ReaperRaw::read_from_prefix(bytes).is_ok_and(|(reaper, _)| reaper.flags.get() & reaper_flags::CONTINUE != 0)
+            }
+            object_type::REAP_LIST => ReapListRaw::read_from_prefix(bytes).is_ok_and(|(list, _)| list.count.get() != 0),
+            _ => false,
+        }
+    })
+}
+
+/// Ephemeral objects that nothing leads to: free queues and the space manager have been taken out.
+fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
+    for (oid, (paddr, bytes)) in objects {
+        let kind = super::layout::ObjectRaw::ref_from_prefix(bytes).map_or(0, |(header, _)| header.object_type());
+        match kind {
+            object_type::REAPER if *oid == reaper => {}
+            object_type::REAP_LIST => {}
+            _ => {
+                let message = format!("object {oid:#x} of type {kind:#x} in block {paddr} is used by nothing");
+                report.warning(wrong("apfs checkpoint", message));
+            }
+        }
+    }
+}

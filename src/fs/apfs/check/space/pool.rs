@@ -1,0 +1,128 @@
+//! The internal pool, which holds the space manager's own blocks in several versions, and the ring of its bitmaps.
+
+use std::ops::Range;
+
+use super::{LAYER, Space};
+use crate::Result;
+use crate::fs::apfs::bitmap::{run_at, set_bits};
+use crate::fs::apfs::check::report::{Report, wrong};
+use crate::fs::apfs::layout::{NO_SLOT, Paddr};
+
+/// What of the pool is used.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// Its blocks.
+    pub(super) run: Range<u64>,
+    /// A bit for each that is used or queued.
+    used: Vec<u8>,
+}
+
+impl Pool {
+    /// A pool that lies in the container.
+    pub(super) fn new(run: Range<u64>) -> Self {
+        // Three blocks for each of 32768 of the container: small.
+        let used = vec![0; (run.end - run.start).div_ceil(8) as usize];
+        Self { run, used }
+    }
+
+    /// Takes note of blocks of the pool that wait in its queue.
+    pub(super) fn queue(&mut self, run: Range<u64>, report: &mut Report<'_>) {
+        self.mark(run, "is in its free queue twice", report);
+    }
+
+    /// Takes note of a block that is used; `false`: it is not one of the pool.
+    pub(super) fn take(&mut self, block: u64, report: &mut Report<'_>) -> bool {
+        let inside = self.run.contains(&block);
+        if inside {
+            self.mark(block..block + 1, "is used twice, or waits to be freed", report);
+        }
+        inside
+    }
+
+    fn mark(&mut self, run: Range<u64>, twice: &str, report: &mut Report<'_>) {
+        let bits = (run.start - self.run.start) as usize..(run.end - self.run.start) as usize;
+        if run_at(&self.used, bits.start, bits.end) != (false, bits.end) {
+            report.damage(wrong(LAYER, format!("block {} of the pool, or one after it, {twice}", run.start)));
+        }
+        set_bits(&mut self.used, bits);
+    }
+}
+
+impl Space<'_> {
+    /// The pool's own bitmaps against what is used of it, and the list of the ring's free slots.
+    pub(super) fn check_pool(&self, report: &mut Report<'_>) -> Result<()> {
+        let slots = self.slots(report);
+        self.check_free_slots(&slots, report);
+        let per_block = self.store.block_size.bytes();
+        let mut wrong_from = None;
+        for (index, slot) in slots.iter().enumerate() {
+            let Some(slot) = *slot else { continue };
+            let block = self.store.read(LAYER, Paddr(self.head.ring_base.get() + u64::from(slot)), 1)?;
+            let expected = self.pool.used.get(index * per_block..).unwrap_or_default();
+            for (at, found) in block.iter().enumerate() {
+                let differs = *found ^ expected.get(at).copied().unwrap_or(0);
+                if differs != 0 && wrong_from.is_none() {
+                    let bit = (index * per_block + at) as u64 * 8 + u64::from(differs.trailing_zeros());
+                    wrong_from = Some((bit, *found & (1 << differs.trailing_zeros()) != 0));
+                }
+            }
+        }
+        if let Some((bit, marked)) = wrong_from {
+            let block = self.pool.run.start + bit;
+            match marked {
+                true => report.warning(wrong(LAYER, format!("block {block} of the pool is marked used and used by nothing"))),
+                false => report.damage(wrong(LAYER, format!("block {block} of the pool is in use but marked free"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The slot of each of the pool's bitmaps.
+    fn slots(&self, report: &mut Report<'_>) -> Vec<Option<u16>> {
+        let bitmaps = u64::from(self.head.pool_bitmap_blocks.get());
+        let needed = (self.pool.run.end - self.pool.run.start).div_ceil(8 * u64::from(self.store.block_size.get()));
+        (0..bitmaps.min(needed) as u32)
+            .map(|index| {
+                let slot = self.array16(self.head.pool_slots.get(), index);
+                let slot = slot.filter(|&slot| u32::from(slot) < self.head.ring_blocks.get());
+                if slot.is_none() {
+                    report.damage(wrong(LAYER, format!("the pool's bitmap {index} is in no slot of the ring")));
+                }
+                let xid = self.array64(self.head.pool_xids.get(), index.into());
+                if xid.is_none_or(|xid| xid == 0 || xid > self.xid.0) {
+                    report.warning(wrong(LAYER, format!("the pool's bitmap {index} is of no transaction up to {}", self.xid)));
+                }
+                slot
+            })
+            .collect()
+    }
+
+    /// The slots that are not in use form one list.
+    fn check_free_slots(&self, slots: &[Option<u16>], report: &mut Report<'_>) {
+        let all = self.head.ring_blocks.get();
+        let mut seen = vec![false; all as usize];
+        for slot in slots.iter().flatten() {
+            if std::mem::replace(&mut seen[usize::from(*slot)], true) {
+                report.damage(wrong(LAYER, format!("slot {slot} of the ring holds two bitmaps of the pool")));
+            }
+        }
+        let next = |slot: u16| self.array16(self.head.ring_free_next.get(), slot.into());
+        let (mut at, mut last) = (self.head.ring_free_head.get(), NO_SLOT);
+        while at != NO_SLOT {
+            // Each slot is met once, so that the list has an end.
+            match seen.get_mut(usize::from(at)) {
+                Some(seen) if !*seen => *seen = true,
+                _ => return report.damage(wrong(LAYER, format!("the list of free slots leads to {at}, which is not free"))),
+            }
+            last = at;
+            at = next(at).unwrap_or(NO_SLOT);
+        }
+        if last != self.head.ring_free_tail.get() {
+            let message = format!("the list of free slots ends with {last}, {} expected", self.head.ring_free_tail);
+            report.warning(wrong(LAYER, message));
+        }
+        if let Some(lost) = seen.iter().position(|seen| !seen) {
+            report.warning(wrong(LAYER, format!("slot {lost} of the ring is neither used nor in the list of free ones")));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Where the nodes of a tree come from, and who takes note of their blocks.
+
+use std::collections::HashMap;
+
+use crate::fs::apfs::check::blocks::{Blocks, User};
+use crate::fs::apfs::check::omap::Objects;
+use crate::fs::apfs::cipher::VolumeCipher;
+use crate::fs::apfs::layout::{Oid, Paddr, Xid, omap_value, storage};
+use crate::fs::apfs::store::Store;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "apfs tree";
+
+/// A node's bytes, plain, and what is known of them.
+pub(in crate::fs::apfs::check) struct Found {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) paddr: Paddr,
+    /// The transaction it must be of, where something says.
+    pub(super) xid: Option<Xid>,
+    pub(super) has_header: bool,
+}
+
+/// Finds the nodes of a tree.
+pub(in crate::fs::apfs::check) trait Nodes {
+    /// The node of a number.
+    fn find(&mut self, store: &Store, oid: Oid) -> Result<Found>;
+    /// Takes note of the block of a node that is used.
+    fn claim(&mut self, paddr: Paddr);
+    /// How its nodes are stored, of [`storage`].
+    fn storage(&self) -> u32;
+}
+
+/// Nodes that are found by their blocks.
+pub(in crate::fs::apfs::check) struct Physical<'a> {
+    pub(in crate::fs::apfs::check) blocks: &'a mut Blocks,
+    pub(in crate::fs::apfs::check) user: User,
+}
+
+impl Nodes for Physical<'_> {
+    fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
+        let paddr = Paddr(oid.0);
+        Ok(Found { bytes: store.read(LAYER, paddr, 1)?, paddr, xid: None, has_header: true })
+    }
+
+    fn claim(&mut self, paddr: Paddr) {
+        self.blocks.claim(paddr.0..paddr.0 + 1, self.user);
+    }
+
+    fn storage(&self) -> u32 {
+        storage::PHYSICAL
+    }
+}
+
+/// Nodes that an object map finds, as of a transaction. Their blocks are claimed with the map.
+pub(in crate::fs::apfs::check) struct Virtual<'a> {
+    pub(in crate::fs::apfs::check) objects: &'a mut Objects,
+    pub(in crate::fs::apfs::check) limit: Xid,
+    pub(in crate::fs::apfs::check) cipher: Option<&'a VolumeCipher>,
+}
+
+impl Nodes for Virtual<'_> {
+    fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
+        let entry = self.objects.use_object(oid, self.limit)?;
+        let mut bytes = store.read(LAYER, entry.paddr, 1)?;
+        if entry.flags & omap_value::ENCRYPTED != 0 {
+            let Some(cipher) = self.cipher else {
+                return Err(store.corrupt(LAYER, oid, entry.paddr, "is encrypted, on a volume that is not"));
+            };
+            cipher.decrypt_blocks(entry.paddr.0, &mut bytes);
+        }
+        let has_header = entry.flags & omap_value::NO_HEADER == 0;
+        Ok(Found { bytes, paddr: entry.paddr, xid: Some(entry.xid), has_header })
+    }
+
+    fn claim(&mut self, _paddr: Paddr) {}
+
+    fn storage(&self) -> u32 {
+        storage::VIRTUAL
+    }
+}
+
+/// Nodes among a checkpoint's objects, each taken out as it is found.
+pub(in crate::fs::apfs::check) struct Ephemeral<'a> {
+    /// Address and bytes.
+    pub(in crate::fs::apfs::check) objects: &'a mut HashMap<Oid, (Paddr, Vec<u8>)>,
+    pub(in crate::fs::apfs::check) xid: Xid,
+}
+
+impl Nodes for Ephemeral<'_> {
+    fn find(&mut self, _store: &Store, oid: Oid) -> Result<Found> {
+        let Some((paddr, bytes)) = self.objects.remove(&oid) else {
+            let message = format!("object {oid:#x} is in no checkpoint map, or the tree leads to it twice");
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        };
+        Ok(Found { bytes: bytes.into(), paddr, xid: Some(self.xid), has_header: true })
+    }
+
+    fn claim(&mut self, _paddr: Paddr) {}
+
+    fn storage(&self) -> u32 {
+        storage::EPHEMERAL
+    }
+}
