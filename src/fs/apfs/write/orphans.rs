@@ -21,6 +21,8 @@ impl Volume {
         inode.raw.parent_id = private.id.into();
         inode.set_name(&name);
         self.enter(&mut private, &name, inode, None)?;
+        // Of names it has none, and of entries neither.
+        inode.raw.children_or_links = 0.into();
         self.put_inode(&private)?;
         self.put_inode(inode)?;
         // It counts as gone already.
