@@ -32,7 +32,7 @@ fn containers_made_by_macos_are_in_order() {
                 let passphrase = passphrase.filter(|_| known).ok_or_else(locked)?;
                 Ok(VolumeKey::Passphrase(Secret::new(passphrase.as_bytes().to_vec())))
             };
-            for known in [true, false] {
+            for known in [true, false].into_iter().filter(|known| *known || passphrase.is_some()) {
                 let mut problems = Problems::default();
                 let unseen = container.check("here", &|_| key(known), &mut problems, &Silent).unwrap();
                 assert_eq!(unseen.len(), usize::from(passphrase.is_some() && !known), "{name}: {unseen:?}");

@@ -11,3 +11,9 @@ pub fn hfsplus() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
 pub fn apfs(len: usize) -> impl Iterator<Item = (&'static str, crate::problem::Severity, Vec<u8>)> {
     crate::fs::apfs::damaged(len)
 }
+
+/// An APFS container with one bit changed in an object, which has the checksum that belongs to it: which block and byte, and all
+/// bytes of the container.
+pub fn apfs_at_random(len: usize, random: &mut super::Random) -> ((u64, usize), Vec<u8>) {
+    crate::fs::apfs::damaged_at_random(len, random)
+}

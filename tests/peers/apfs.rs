@@ -11,8 +11,9 @@ use bandsaw::fs::apfs::{ApfsMut, WriteOptions};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
-use bandsaw::testing::Random;
+use bandsaw::testing::{Random, damage};
 
 use crate::common::changing::operate;
 use crate::programs::{Program, SEVEN_ZIP, everything, output, run, run_text};
@@ -38,7 +39,8 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("several", apfsck_several)
         .test("built", apfsck_built)
         .test("changed", apfsck_changed)
-        .test("snapshots", apfsck_snapshots);
+        .test("snapshots", apfsck_snapshots)
+        .test("damaged", apfsck_damaged);
     suite.peer("mkapfs", &[APFSCK, MKAPFS]).test("changed", mkapfs_changed);
     suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
     suite.peer("7zz on APFS", &[SEVEN_ZIP]).test("unpacks_all", unpacks_all);
@@ -58,6 +60,8 @@ fn check(image: &Path) {
     let checked = output(APFSCK.command().arg("-cuw").arg(image));
     let said = everything(&checked);
     assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+    let found = open::examine(image, &OpenOptions::default(), &Silent).expect("a check").problems;
+    assert!(found.worst() <= Some(Severity::Note), "{found:#?}");
 }
 
 const FORMATS: [NewFormat; 2] = [NewFormat::Apfs, NewFormat::ApfsCaseSensitive];
@@ -142,6 +146,44 @@ fn apfsck_snapshots() {
             drop((volume, container, opened));
             change(&image, 4 * seed + round, 3);
         }
+    }
+}
+
+/// Whatever `apfsck` calls wrong, our check does, too: every kind of damage, and bits changed by chance.
+fn apfsck_damaged() {
+    const LEN: u64 = 128 * MIB;
+    let scratch = crate::scratch();
+    let image = scratch.path().join("damaged.img");
+    let mut random = Random::new(1);
+    let named = damage::apfs(LEN as usize).map(|(words, _, bytes)| (words.to_owned(), bytes));
+    let by_chance = (0..BY_CHANCE).map(|_| damage::apfs_at_random(LEN as usize, &mut random));
+    let by_chance = by_chance.map(|((block, byte), bytes)| (format!("block {block}, byte {byte:#x}"), bytes));
+    let (mut missed, mut judged) = (Vec::new(), 0);
+    for (what, bytes) in named.chain(by_chance) {
+        write_sparse(&image, &bytes);
+        let said = everything(&output(APFSCK.command().arg("-cuw").arg(&image)));
+        if said.is_empty() {
+            continue;
+        }
+        judged += 1;
+        let found = open::examine(&image, &OpenOptions::default(), &Silent).expect("a check").problems;
+        if found.worst().is_none() {
+            missed.push(format!("{what}: {said}"));
+        }
+    }
+    assert!(missed.is_empty() && judged > 50, "of {judged} missed: {missed:#?}");
+}
+
+/// Containers with a bit changed by chance.
+const BY_CHANCE: u64 = 150;
+
+/// Writes the blocks that are not zero.
+fn write_sparse(image: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::create(image).expect("a file");
+    file.set_len(bytes.len() as u64).expect("a length");
+    for (block, bytes) in (0..).zip(bytes.chunks(4096)).filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
+        file.write_all_at(bytes, block * 4096).expect("a write");
     }
 }
 

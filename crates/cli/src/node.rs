@@ -1,6 +1,6 @@
 //! An object of a volume as it is shown.
 
-use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId};
+use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, NodeId};
 use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -9,6 +9,17 @@ use crate::text::rfc3339;
 
 /// Folders in folders deeper than this are taken for damage; macOS itself cannot name them.
 const MAX_DEPTH: usize = 1_000;
+
+/// What is in a folder, in the order of names, whatever order the volume has: names that differ in case only stand together.
+pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>> {
+    let mut entries = fs.entries(folder)?;
+    let case_sensitive = fs.volume().case_sensitive;
+    entries.sort_by_cached_key(|entry| {
+        let folded = if case_sensitive { String::new() } else { entry.name.to_lowercase() };
+        (folded, entry.name.clone())
+    });
+    Ok(entries)
+}
 
 /// An object for programs: sizes in bytes, dates as RFC 3339, the mode in octal.
 #[derive(Debug, Serialize)]

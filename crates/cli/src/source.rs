@@ -1,5 +1,7 @@
 //! What a verb reads: the argument that names an image, and how it is opened.
 
+mod named;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use bandsaw::open::{self, Image, OpenOptions, Wanted};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
+use self::named::Named;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::layers;
 use crate::output::Output;
@@ -57,7 +60,8 @@ impl Opening {
     pub(crate) fn volume(&self, image: &Image, address: &Address) -> Outcome<Arc<dyn FileSystem>> {
         let wanted = Wanted { snapshot: address.snapshot.as_deref(), keys: Some(&self.unlocking) };
         let opened = image.file_system_as(address.volume.as_ref(), wanted);
-        opened.map_err(|error| match error.kind() {
+        let named = |fs| Arc::new(Named { fs, image: image.path().to_owned() }) as Arc<dyn FileSystem>;
+        opened.map(named).map_err(|error| match error.kind() {
             Kind::NotFound => Failure::from(error).hint(format!("`bandsaw info {}` shows what is in it", address.image)),
             _ => advise(error, &address.image),
         })

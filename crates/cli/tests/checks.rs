@@ -222,3 +222,33 @@ fn diagnose_names_the_cause() {
     fs::write(scratch.path("x.sparsebundle/Info.bckup"), "x").unwrap();
     assert_eq!(facts(&scratch, 5, &["diagnose", "x.sparsebundle"])["cause"]["code"], "bundle-damaged");
 }
+
+/// An APFS volume of a folder: what is found wrong with it, its files in the order of names, and errors that name the image.
+#[test]
+fn apfs_is_checked_and_listed() {
+    let scratch = Scratch::new();
+    for name in ["src/b.txt", "src/A.txt", "src/c/d.txt", "src/C.txt"] {
+        scratch.write(name, "hello, world\n".repeat(9000));
+    }
+    scratch.ok(&["create", "a.img", "--fs", "apfs", "--size", "8m", "--from", "src", "--compress", "zlib"]);
+    assert_eq!(scratch.ok(&["ls", "a.img"]), "A.txt\nb.txt\nc\nC.txt\n");
+    assert!(scratch.ok(&["check", "a.img"]).contains("nothing is wrong"));
+    let found = facts(&scratch, 0, &["check", "--contents", "a.img"]);
+    let layers: Vec<_> = found["layers"].as_array().unwrap().iter().map(|layer| layer["layer"].as_str().unwrap()).collect();
+    assert_eq!(layers, ["raw image", "GPT", "APFS on partition 1", "compressed files of volume 1 on partition 1"]);
+
+    // Every node of the tree of files.
+    edit(&scratch, "a.img", |disk| {
+        let first = disk.windows(4).position(|bytes| bytes == b"NXSB").unwrap() - 32;
+        disk[first..].chunks_exact_mut(4096).filter(|block| block[0x1C..0x20] == [0xE, 0, 0, 0]).for_each(|block| block[99] ^= 1);
+    });
+    let found = facts(&scratch, 5, &["check", "a.img"]);
+    let problem = &found["problems"][0];
+    assert_eq!((problem["layer"].as_str(), problem["within"].as_str()), (Some("apfs file tree"), Some("partition 1")));
+    assert!(problem["message"].as_str().unwrap().contains("the checksum is wrong") && problem["offset"].is_u64());
+    for verb in ["ls", "tree", "cat"] {
+        let address = if verb == "cat" { "a.img:/b.txt" } else { "a.img" };
+        let error = scratch.fails(5, &[verb, address]);
+        assert!(error.starts_with("error: a.img: apfs"), "{error}");
+    }
+}

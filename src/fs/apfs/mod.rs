@@ -37,7 +37,7 @@ mod writer;
 
 pub use self::writer::Writer;
 #[cfg(feature = "testing")]
-pub(crate) use check::damage::damaged;
+pub(crate) use check::damage::{damaged, damaged_at_random};
 pub use container::Container;
 #[cfg(feature = "testing")]
 pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records};

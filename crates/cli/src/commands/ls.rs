@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Entry, FileKind, FileSystemExt, NodeId};
+use bandsaw::fs::{Entry, FileKind, NodeId};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -92,7 +92,7 @@ impl Ls {
         each: &mut dyn FnMut(&str, &[Entry]) -> Outcome,
     ) -> Outcome {
         ancestors.enter(id, path)?;
-        let entries = place.fs.entries(id)?;
+        let entries = node::entries(&*place.fs, id)?;
         each(path, &entries)?;
         let folders = entries.iter().filter(|entry| self.recursive && entry.attributes.kind == FileKind::Folder);
         for Entry { name, attributes } in folders {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt};
+use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem};
 use bandsaw::size;
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -109,7 +109,7 @@ impl Walk<'_> {
         if of.kind == FileKind::Folder && self.goes_below(depth) {
             self.ancestors.enter(of.id, path)?;
             let mut children = Vec::new();
-            for Entry { name, attributes } in self.fs.entries(of.id)? {
+            for Entry { name, attributes } in node::entries(self.fs, of.id)? {
                 self.totals.add(&attributes);
                 children.push(self.node(&name, &format!("{path}/{name}"), &attributes, depth + 1)?);
             }
@@ -122,7 +122,7 @@ impl Walk<'_> {
     /// The lines below a folder. `rails` is drawn in front of each: what continues from the levels above.
     fn print(&mut self, path: &str, folder: &Attributes, rails: &mut String, output: &Output, out: &mut impl Write) -> Outcome {
         self.ancestors.enter(folder.id, path)?;
-        let entries = self.fs.entries(folder.id)?;
+        let entries = node::entries(self.fs, folder.id)?;
         let depth = u32::try_from(rails.chars().count() / RAIL).unwrap_or(u32::MAX);
         for (i, Entry { name, attributes }) in entries.iter().enumerate() {
             let is_last = i + 1 == entries.len();

@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) paddr: Paddr,
     /// Of [`omap_value`].
     pub(super) flags: u32,
-    used: bool,
+    pub(super) used: bool,
 }
 
 /// What an object map says.
@@ -112,7 +112,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Where an object is as of transaction `limit`, which is used by that.
+    /// Where an object is as of transaction `limit`, which is used by that; and whether it was before.
     pub(super) fn use_object(&mut self, oid: Oid, limit: Xid) -> Result<Entry> {
         let (revert_min, revert_max) = (self.raw.pending_revert_min.get(), self.raw.pending_revert_max.get());
         let reverted = |xid: u64| revert_min != 0 && (revert_min..=revert_max).contains(&xid);
@@ -121,8 +121,9 @@ impl Objects {
         let found = before.iter_mut().rev().take_while(|entry| entry.oid == oid).find(|entry| !reverted(entry.xid.0));
         match found {
             Some(entry) if entry.flags & omap_value::DELETED == 0 => {
+                let before = *entry;
                 entry.used = true;
-                Ok(*entry)
+                Ok(before)
             }
             _ => {
                 let message = format!("has no object {oid:#x} as of transaction {limit}");

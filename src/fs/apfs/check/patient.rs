@@ -60,7 +60,7 @@ fn build(len: usize) -> Vec<u8> {
     // A second checkpoint, so that something waits in the queues.
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     let options = WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) };
-    let fs = ApfsMut::open(&container, 1, options).unwrap();
+    let fs = ApfsMut::open(&container, 1, options, &|_| unreachable!()).unwrap();
     fs.create(fs.root(), "later", &NewNode::new(NewKind::File)).unwrap();
     fs.unmount().unwrap();
     device.read_vec(0, len).unwrap()

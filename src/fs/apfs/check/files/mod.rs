@@ -233,6 +233,7 @@ impl Files {
             _ => return None,
         };
         if let KeyRest::Hashed(found, _) = key.rest
+            && !leaf.known
             && let Some(expected) = self.rules.names.hash(name).filter(|&expected| expected != found)
         {
             let message = format_args!("`{name}` in folder {parent:#x} stands under hash {found:#x}, {expected:#x} expected");

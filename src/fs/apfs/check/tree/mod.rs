@@ -24,6 +24,8 @@ use crate::{Error, Result};
 pub(super) struct Leaf<'n> {
     pub(super) key: Key<'n>,
     pub(super) value: &'n [u8],
+    /// It was looked at before, as a part of another state of the volume.
+    pub(super) known: bool,
     node: (Oid, Paddr),
     at: u64,
     layer: &'static str,
@@ -147,7 +149,8 @@ impl Walker<'_, '_> {
         self.totals.nodes += 1;
         self.nodes.claim(paddr);
         let mut xid = found.xid.unwrap_or(self.walk.newest);
-        if found.has_header {
+        let known = found.known;
+        if found.has_header && !known {
             let expected = Expected { oid, kind: object_type::BTREE_NODE, subtype: kind.subtype() };
             let header = store.check(kind.layer(), &found.bytes, paddr, &expected);
             let Some(header) = self.report.keep(header)? else { return Ok(None) };
@@ -164,11 +167,11 @@ impl Walker<'_, '_> {
         if !self.fits(&node, parent) {
             return Ok(None);
         }
-        if let Err(message) = room::check(&node) {
+        if !known && let Err(message) = room::check(&node) {
             self.report.damage(self.walk.wrong(oid, paddr, message));
         }
         if node.level == 0 {
-            self.leaf(&node, parent)?
+            self.leaf(&node, known, parent)?
         } else {
             self.inner(&node, xid, parent)?
         }
@@ -241,7 +244,7 @@ impl Walker<'_, '_> {
         Ok(())
     }
 
-    fn leaf(&mut self, node: &Node, parent: Option<&Parent>) -> Result<()> {
+    fn leaf(&mut self, node: &Node, known: bool, parent: Option<&Parent>) -> Result<()> {
         for index in 0..node.count {
             let Some((raw_key, value)) = node.record(index) else { continue };
             if index == 0 {
@@ -257,7 +260,7 @@ impl Walker<'_, '_> {
             self.last.clear();
             self.last.extend_from_slice(raw_key);
             let (at, layer) = (self.walk.store.offset(node.paddr), self.walk.kind.layer());
-            let leaf = Leaf { key, value, node: (node.oid, node.paddr), at, layer };
+            let leaf = Leaf { known, key, value, node: (node.oid, node.paddr), at, layer };
             (self.each)(&leaf, self.report)?;
         }
         Ok(())

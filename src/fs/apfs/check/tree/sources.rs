@@ -18,6 +18,8 @@ pub(in crate::fs::apfs::check) struct Found {
     /// The transaction it must be of, where something says.
     pub(super) xid: Option<Xid>,
     pub(super) has_header: bool,
+    /// It was looked at before, as a part of another state.
+    pub(super) known: bool,
 }
 
 /// Finds the nodes of a tree.
@@ -39,7 +41,7 @@ pub(in crate::fs::apfs::check) struct Physical<'a> {
 impl Nodes for Physical<'_> {
     fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
         let paddr = Paddr(oid.0);
-        Ok(Found { bytes: store.read(LAYER, paddr, 1)?, paddr, xid: None, has_header: true })
+        Ok(Found { bytes: store.read(LAYER, paddr, 1)?, paddr, xid: None, has_header: true, known: false })
     }
 
     fn claim(&mut self, paddr: Paddr) {
@@ -69,7 +71,7 @@ impl Nodes for Virtual<'_> {
             cipher.decrypt_blocks(entry.paddr.0, &mut bytes);
         }
         let has_header = entry.flags & omap_value::NO_HEADER == 0;
-        Ok(Found { bytes, paddr: entry.paddr, xid: Some(entry.xid), has_header })
+        Ok(Found { bytes, paddr: entry.paddr, xid: Some(entry.xid), has_header, known: entry.used })
     }
 
     fn claim(&mut self, _paddr: Paddr) {}
@@ -92,7 +94,7 @@ impl Nodes for Ephemeral<'_> {
             let message = format!("object {oid:#x} is in no checkpoint map, or the tree leads to it twice");
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         };
-        Ok(Found { bytes: bytes.into(), paddr, xid: Some(self.xid), has_header: true })
+        Ok(Found { bytes: bytes.into(), paddr, xid: Some(self.xid), has_header: true, known: false })
     }
 
     fn claim(&mut self, _paddr: Paddr) {}
