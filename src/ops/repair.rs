@@ -1,7 +1,7 @@
 //! Mending what is certain: each layer of an image from what the image itself still tells, nothing by guess.
 //!
 //! From the bottom: the lists and leftovers of a sparse bundle, the ends of sparse images, ASIF and raw images, then the
-//! partition map, then HFS+ volumes. Each step is durable before the next and whole by itself, so that a crash leaves an
+//! partition map, then volumes: HFS+ is mended, APFS falls back to an older checkpoint where that is asked for. Each step is durable before the next and whole by itself, so that a crash leaves an
 //! image that is repaired in part.
 
 use std::path::Path;
@@ -10,8 +10,11 @@ use std::sync::Arc;
 use crate::container::raw::Raw;
 use crate::container::{Format, asif, sparsebundle, sparseimage};
 use crate::device::{Access, BlockDevice, Leave};
-use crate::open::{self, Layer, OpenOptions};
+use crate::fs::LockedVolume;
+use crate::fs::apfs::FallBack;
+use crate::open::{self, Layer, OpenOptions, Volume, VolumeFormat};
 use crate::partition::{self, gpt};
+use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::store::Local;
 use crate::{Error, Kind, Result};
@@ -70,7 +73,8 @@ pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn P
     let mut repaired = Repaired::default();
     let done = if !options.shadows.is_empty() {
         // What lies below the topmost layer is not to be changed, nor is it what is wrong with the disk.
-        open::open_disk(path, &options, &mut Vec::new()).and_then(|found| map(&found.disk, how, progress, &mut repaired))
+        open::open_disk(path, &options, &mut Vec::new())
+            .and_then(|found| map(&found.disk, &options, how, progress, &mut repaired))
     } else if open::look_at(path)?.is_dir() {
         folder(path, &options, how, progress, &mut repaired)
     } else {
@@ -101,7 +105,7 @@ fn folder(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progr
     match (layers.iter().find_map(Layer::disk), stopped) {
         (Some(disk), _) => {
             drop(layers);
-            map(&disk, how, progress, repaired)
+            map(&disk, options, how, progress, repaired)
         }
         // Told among what is refused.
         (None, Some(error)) if error.kind() != Kind::Corrupt => Err(error),
@@ -163,7 +167,7 @@ fn file(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progres
             return Ok(());
         }
     };
-    map(&disk, how, progress, repaired)
+    map(&disk, options, how, progress, repaired)
 }
 
 /// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition
@@ -184,13 +188,19 @@ fn raw_tail(file: &Arc<dyn BlockDevice>, how: How) -> Result<Vec<String>> {
     Ok(vec![format!("the file is extended by {} bytes to {whole}, which were behind the last partition", whole - len)])
 }
 
-fn map(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
+fn map(
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    how: How,
+    progress: &dyn Progress,
+    repaired: &mut Repaired,
+) -> Result<()> {
     let plan = match gpt::plan(&**disk) {
         Ok(plan) => plan,
         // Disks without a GPT have nothing of it to mend.
-        Err(error) if error.kind() == Kind::NotFound => return volumes(disk, how, progress, repaired),
+        Err(error) if error.kind() == Kind::NotFound => return volumes(disk, options, how, progress, repaired),
         // Nor has a disk that is one volume, whatever looks like the rest of a map on it.
-        Err(_) if is_one_volume(disk) => return volumes(disk, how, progress, repaired),
+        Err(_) if is_one_volume(disk) => return volumes(disk, options, how, progress, repaired),
         Err(error) => return repaired.take("GPT", Err(error)).map(drop),
     };
     let parts = plan.parts();
@@ -202,7 +212,7 @@ fn map(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repaired:
         [(parts.protective_mbr, "protective MBR"), (parts.primary, "copy at the beginning"), (parts.backup, COPY_AT_THE_END)];
     repaired.add("GPT", parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part.to_owned()));
     repaired.refused.extend(plan.refused);
-    volumes(disk, how, progress, repaired)
+    volumes(disk, options, how, progress, repaired)
 }
 
 fn is_one_volume(disk: &Arc<dyn BlockDevice>) -> bool {
@@ -210,7 +220,13 @@ fn is_one_volume(disk: &Arc<dyn BlockDevice>) -> bool {
 }
 
 /// The volumes that can be found; where the map is to be mended first, a dry run finds fewer.
-fn volumes(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
+fn volumes(
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    how: How,
+    progress: &dyn Progress,
+    repaired: &mut Repaired,
+) -> Result<()> {
     let Ok(map) = partition::probe(&**disk) else { return Ok(()) };
     let found = match open::find_volumes(disk, map.as_ref()) {
         Ok(found) => found,
@@ -220,6 +236,11 @@ fn volumes(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repai
     };
     for volume in found {
         let place = volume.place();
+        if volume.format == VolumeFormat::Apfs {
+            let steps = apfs(&volume, options, how, progress).map_err(|error| error.in_file(&place));
+            repaired.take("volume", steps)?;
+            continue;
+        }
         let mut settled = None;
         let plan = match volume.plan_repair(progress) {
             Err(error) if error.kind() == Kind::Conflict && how == How::Apply => volume.settle_journal().and_then(|()| {
@@ -240,4 +261,31 @@ fn volumes(disk: &Arc<dyn BlockDevice>, how: How, progress: &dyn Progress, repai
         repaired.take("volume", steps.map_err(|error| error.in_file(&place)))?;
     }
     Ok(())
+}
+
+/// Of an APFS container nothing is mended; what is damaged falls back to an older checkpoint, if one is named.
+fn apfs(volume: &Volume, options: &OpenOptions<'_>, how: How, progress: &dyn Progress) -> Result<Vec<String>> {
+    let key = |locked: &LockedVolume| open::volume_key(locked, options.keys);
+    let place = volume.place();
+    if let Some(xid) = options.checkpoint {
+        let Some(plan) = FallBack::plan(volume.device(), xid, &key, progress)? else { return Ok(Vec::new()) };
+        if how == How::Apply {
+            plan.apply()?;
+        }
+        return Ok(vec![format!("{place}: {}", plan.step())]);
+    }
+    let mut problems = Problems::default();
+    let opened = volume.container().and_then(|found| found.check(&place, &key, &mut problems, progress));
+    let is_sound = match opened {
+        Ok(_) => problems.worst() <= Some(Severity::Note),
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => false,
+        Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey) => true,
+        Err(error) => return Err(error),
+    };
+    if is_sound {
+        return Ok(Vec::new());
+    }
+    let message = "nothing in an APFS container is mended: `--checkpoint XID` falls back to an older state that is in order, one of \
+                   those that `bandsaw info --json` lists";
+    Err(Error::unsupported("apfs container", message))
 }

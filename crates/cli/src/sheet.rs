@@ -248,10 +248,21 @@ impl Sheet<'_> {
             (false, more) => self.fact("snapshots", &format!("{}, and {more} older", names.join(", ")))?,
         }
         self.fact("container", &apfs.container.uuid)?;
-        let older = apfs.container.checkpoints.iter().filter(|&&xid| xid < apfs.container.checkpoint).count();
-        self.fact("checkpoint", &format!("{}; {} older found", apfs.container.checkpoint, older))
+        let found = apfs.container.checkpoints.iter().filter(|&&xid| xid < apfs.container.checkpoint);
+        let mut older: Vec<_> = found.map(u64::to_string).collect();
+        let more = older.len().saturating_sub(CHECKPOINTS_SHOWN);
+        older.truncate(CHECKPOINTS_SHOWN);
+        let older = match (older.is_empty(), more) {
+            (true, _) => "no older one found".to_owned(),
+            (false, 0) => format!("older: {}", older.join(", ")),
+            (false, more) => format!("older: {}, and {more} more", older.join(", ")),
+        };
+        self.fact("checkpoint", &format!("{}; {older}", apfs.container.checkpoint))
     }
 }
+
+/// Older checkpoints that are named; `--json` has all.
+const CHECKPOINTS_SHOWN: usize = 8;
 
 /// Snapshots that are named; `--json` has all.
 const SNAPSHOTS_SHOWN: usize = 8;

@@ -252,3 +252,31 @@ fn apfs_is_checked_and_listed() {
         assert!(error.starts_with("error: a.img: apfs"), "{error}");
     }
 }
+
+/// A damaged APFS container falls back to an older checkpoint, on request only.
+#[test]
+fn apfs_falls_back_on_request() {
+    let scratch = Scratch::new();
+    scratch.write("hello.txt", "hello, world\n");
+    scratch.ok(&["create", "a.img", "--fs", "apfs", "--size", "8m"]);
+    scratch.ok(&["put", "hello.txt", "a.img:/one"]);
+    scratch.ok(&["put", "hello.txt", "a.img:/two"]);
+    let info = scratch.ok(&["info", "a.img"]);
+    let checkpoints = info.lines().find_map(|line| line.trim().strip_prefix("checkpoint ")).unwrap();
+    let (newest, older) = checkpoints.split_once("; older: ").unwrap();
+    let (newest, older) = (newest.trim().parse::<u64>().unwrap(), older.split(", ").next().unwrap());
+    assert!(scratch.ok(&["repair", "--checkpoint", &newest.to_string(), "a.img"]).contains("nothing to repair"));
+    edit(&scratch, "a.img", |disk| {
+        let volume =
+            disk.chunks_exact_mut(512).find(|sector| sector[32..36] == *b"APSB" && sector[16..24] == newest.to_le_bytes());
+        volume.unwrap()[100] ^= 1;
+    });
+    let refused = facts(&scratch, 5, &["repair", "a.img"]);
+    assert!(refused["refused"][0].as_str().unwrap().contains("--checkpoint"), "{refused}");
+    let told = facts(&scratch, 0, &["repair", "--dry-run", "--checkpoint", older, "a.img"]);
+    assert!(told["repaired"][0].as_str().unwrap().contains("fall back"), "{told}");
+    scratch.fails(5, &["ls", "a.img"]);
+    scratch.ok(&["repair", "--checkpoint", older, "a.img"]);
+    assert_eq!(scratch.ok(&["ls", "a.img"]), "one\n");
+    assert!(scratch.ok(&["check", "a.img"]).contains("nothing is wrong"));
+}

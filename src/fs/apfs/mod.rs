@@ -46,4 +46,4 @@ pub use free::ApfsFree;
 pub(crate) use free::free_map_of;
 pub use summary::{Locking, Snapshot, Summary};
 pub use volume::Apfs;
-pub use write::{ApfsMut, WriteOptions};
+pub use write::{ApfsMut, FallBack, WriteOptions};

@@ -138,7 +138,7 @@ pub(crate) enum Command {
     Check(check::Check),
     /// Say why an image does not open, and what can be done
     Diagnose(diagnose::Diagnose),
-    /// Repair what is certain: lists of a bundle, leftovers, partition map, HFS+ volumes
+    /// Repair what is certain: lists of a bundle, leftovers, partition map, volumes
     Repair(repair::Repair),
     /// Make an image larger or smaller, its HFS+ volume too
     Resize(resize::Resize),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use bandsaw::device::Access;
-use bandsaw::open::{self, Examination};
+use bandsaw::open::{self, Examination, OpenOptions};
 use bandsaw::ops::repair::{How, repair};
 use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind};
@@ -18,18 +18,20 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::text::counted;
 
-/// Repair what is certain: lists of a bundle, leftovers, partition map, HFS+ volumes
+/// Repair what is certain: lists of a bundle, leftovers, partition map, volumes
 ///
 /// What the image itself still tells is put right: a GPT from its other copy, also on a disk that has grown or has lost its
 /// last sectors; the protective MBR; Info.plist of a sparse bundle from Info.bckup, and back; bands, and ends of files, that
 /// are no part of the disk. An HFS+ volume that is not in order gets new trees, made of all records that the old ones still
 /// hold; what has lost its folder is put into lost+found, and nothing is written unless the result is in order. What nothing
-/// tells for certain is left and said. Each step is durable before the next, so that an interrupted repair can be run again.
+/// tells for certain is left and said. In an APFS container nothing is mended; with --checkpoint XID it falls back to the state
+/// of an older transaction, if that is in order: what changed since is lost. Each step is durable before the next, so that an interrupted repair can be run again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw repair --dry-run disk.img            what would be done, and what not
   bandsaw repair disk.img                      do it
+  bandsaw repair --checkpoint 41 disk.img      fall back to an older state of an APFS container (`bandsaw info` lists them)
   bandsaw check disk.img                       what is wrong, all of it")]
 pub(crate) struct Repair {
     /// The image
@@ -62,7 +64,9 @@ impl Repair {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
         let options = self.opening.options(Access::ReadOnly);
-        let examine = || open::examine(Path::new(&path), &options, &bar);
+        // Whatever is fallen back to, the newest state is what is wrong before and right afterwards.
+        let newest = OpenOptions { checkpoint: None, ..options };
+        let examine = || open::examine(Path::new(&path), &newest, &bar);
         if !self.dry_run {
             open::stack::make_missing(Path::new(&path), &options).map_err(|error| source::advise(error, &path))?;
         }

@@ -67,12 +67,23 @@ impl Container {
         problems: &mut Problems,
         progress: &dyn Progress,
     ) -> Result<Vec<Error>> {
-        let report = &mut Report::new(problems, place);
+        let mut report = Report::new(problems, place);
         for problem in self.problems() {
             report.damage(Error::new(problem.kind(), problem.layer(), problem.to_string()));
         }
+        self.check_state(place, key, problems, progress)
+    }
+
+    /// The same, without what was noticed when the container was opened.
+    pub(super) fn check_state(
+        self: &Arc<Self>,
+        place: &str,
+        key: Key<'_>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Error>> {
         progress.stage("check the container", 0);
-        Checker { container: self, key, progress }.run(report)
+        Checker { container: self, key, progress }.run(&mut Report::new(problems, place))
     }
 }
 

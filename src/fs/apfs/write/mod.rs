@@ -16,6 +16,7 @@ mod contents;
 mod entries;
 mod exchange;
 mod extents;
+mod fall_back;
 mod file;
 mod inode;
 mod moves;
@@ -35,6 +36,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+pub use self::fall_back::FallBack;
 use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::container::Container;

@@ -1,0 +1,123 @@
+//! An older checkpoint becomes the newest again.
+//!
+//! Its objects are written into the rings once more, as a transaction after all others. What it consists of stays where it is, and
+//! so does the newest checkpoint until the new superblock counts: a crash leaves the container as it was, or with the older state.
+
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::LAYER;
+use super::carried::Carried;
+use super::checkpoint::{Object, Rings};
+use crate::device::BlockDevice;
+use crate::fs::apfs::checkpoint::{self, data_area, descriptor_area};
+use crate::fs::apfs::container::Container;
+use crate::fs::apfs::layout::{ContainerRaw, ObjectRaw, Xid, seal};
+use crate::fs::{LockedVolume, VolumeKey};
+use crate::problem::{Problems, Severity};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// A checkpoint that is in order, and is not the newest.
+#[derive(Debug)]
+pub struct FallBack {
+    container: Container,
+    newest: ContainerRaw,
+}
+
+impl FallBack {
+    /// Plans to make the checkpoint of transaction `xid` the newest of the container on `device`. `None`: it is already.
+    ///
+    /// [`Kind::NotFound`] if it is not there any more, [`Kind::Corrupt`] if it is not in order itself; `key` is asked for the keys of
+    /// encrypted volumes, without which nobody can tell ([`Kind::WrongKey`]).
+    pub fn plan(
+        device: &Arc<dyn BlockDevice>,
+        xid: u64,
+        key: &dyn Fn(&LockedVolume) -> Result<VolumeKey>,
+        progress: &dyn Progress,
+    ) -> Result<Option<Self>> {
+        let container = Arc::new(Container::open(device.clone(), Some(xid))?);
+        let anchor = checkpoint::anchor(&**device, &mut Vec::new())?;
+        let newest = checkpoint::superblocks(&container.store, &anchor)?.into_iter().next();
+        let Some(newest) = newest.filter(|newest| newest.xid() != xid) else { return Ok(None) };
+        if container.store.block_size.of(container.store.blocks).is_none_or(|bytes| bytes > device.info().len) {
+            return Err(Error::new(Kind::Corrupt, LAYER, "the image is shorter than the container"));
+        }
+        let mut problems = Problems::default();
+        let unseen = container.check_state("", key, &mut problems, progress)?;
+        if let Some(error) = unseen.into_iter().next() {
+            return Err(error);
+        }
+        if let Some(problem) = problems.into_iter().find(|problem| problem.severity > Severity::Note) {
+            let message = format!("is not in order itself: {}", problem.error);
+            return Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("checkpoint {xid}")));
+        }
+        let container = Arc::into_inner(container).ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is in use"))?;
+        Carried::read(&container)?.check_idle()?;
+        Ok(Some(Self { container, newest: newest.raw }))
+    }
+
+    /// What is done, in a sentence.
+    pub fn step(&self) -> String {
+        let (from, to) = (self.newest.object.xid, self.container.checkpoint());
+        format!(
+            "fall back from checkpoint {from} to {to}: what changed since is lost, and files that changed since may hold anything"
+        )
+    }
+
+    /// Does it, durably.
+    pub fn apply(&self) -> Result<()> {
+        let (store, old, newest) = (&self.container.store, &self.container.superblock, &self.newest);
+        let xid = Xid(newest.object.xid.get().max(newest.next_xid.get().saturating_sub(1)).saturating_add(1));
+        let objects = self.objects(xid)?;
+        let size = u64::from(store.block_size.get());
+        let blocks: u64 = objects.iter().map(|object| object.bytes.len() as u64 / size).sum();
+        let (desc, data) = (descriptor_area(old, store.blocks)?, data_area(old, store.blocks)?);
+        let mut raw = *old;
+        // As many maps as there were, as there are as many objects.
+        let windows = [(old.desc_index, old.desc_len), (newest.desc_index, newest.desc_len)];
+        raw.desc_next = beside(newest.desc_next.get(), old.desc_len.get().into(), desc.end - desc.start, &windows)?.into();
+        let windows = [(old.data_index, old.data_len), (newest.data_index, newest.data_len)];
+        raw.data_next = beside(newest.data_next.get(), blocks, data.end - data.start, &windows)?.into();
+        Rings { store, raw: &mut raw }.write(xid, &objects)?;
+        let block = Rings { store, raw: &mut raw }.superblock();
+        store.device.write_at(0, &block)?;
+        store.device.flush()
+    }
+
+    /// The checkpoint's objects, of another transaction.
+    fn objects(&self, xid: Xid) -> Result<Vec<Object>> {
+        let carried = Carried::read(&self.container)?;
+        let mut objects = vec![Object { entry: carried.manager, bytes: self.container.spaceman()? }];
+        objects.extend(carried.objects.into_iter().map(|(entry, bytes)| Object { entry, bytes }));
+        objects.extend(carried.queue_nodes.into_iter().map(|(oid, bytes)| Object::queue_node(oid, bytes)));
+        for object in &mut objects {
+            if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut object.bytes) {
+                head.xid = xid.into();
+            }
+            seal(&mut object.bytes);
+        }
+        Ok(objects)
+    }
+}
+
+type Window = (zerocopy::little_endian::U32, zerocopy::little_endian::U32);
+
+/// Where in a ring of `all` blocks so many follow each other that are in none of the windows, from `first` on if they can.
+fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> {
+    let taken =
+        |slot: u64| windows.iter().any(|(start, len)| (slot + all - u64::from(start.get()) % all) % all < u64::from(len.get()));
+    // How many free slots end with the one that is looked at, going once around and as far again as a run is long.
+    let mut free = 0;
+    for step in 0..all.saturating_add(wanted) {
+        let slot = (u64::from(first) + step) % all;
+        free = if taken(slot) { 0 } else { free + 1 };
+        if free == wanted && wanted <= all {
+            // Below the size of the ring.
+            return Ok(((slot + all + 1 - wanted) % all) as u32);
+        }
+    }
+    let message = format!("a checkpoint of {wanted} blocks has no place beside the two in a ring of {all}");
+    Err(Error::new(Kind::Limit, LAYER, message))
+}
