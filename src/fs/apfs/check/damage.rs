@@ -3,7 +3,6 @@
 use super::patient::Patient;
 use crate::fs::apfs::layout::*;
 use crate::problem::Severity;
-use crate::testing::Random;
 
 /// What to do to a container, how bad that is, and words of the finding.
 pub(in crate::fs::apfs) type Case = (fn(&mut Patient), Severity, &'static str);
@@ -328,16 +327,17 @@ pub(crate) fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severit
     })
 }
 
-/// A sound container of `len` bytes, or with one bit changed somewhere in an object, which has its checksum: block and byte.
-pub(crate) fn damaged_at_random(len: usize, random: &mut Random) -> ((u64, usize), Vec<u8>) {
+/// A container of `len` bytes with one bit changed in an object, which has its checksum: block and byte. `below` gives a number
+/// below the one that it gets.
+pub(crate) fn damaged_at_random(len: usize, below: &mut dyn FnMut(u64) -> u64) -> ((u64, usize), Vec<u8>) {
     let mut patient = Patient::new(len);
     let blocks = patient.bytes.len() as u64 / 4096;
     let objects: Vec<u64> = (0..blocks).filter(|block| verify(patient.block(*block))).collect();
-    let block = objects[random.within(0..objects.len() as u64) as usize];
+    let block = objects[below(objects.len() as u64) as usize];
     // Most of a block is zero; what is not is worth more.
     let bytes = patient.block(block);
     let told: Vec<usize> = (8..4096).filter(|at| bytes[*at] != 0).collect();
-    let at = told[random.within(0..told.len() as u64) as usize];
-    patient.object(block, |bytes| bytes[at] ^= 1 << random.within(0..8));
+    let at = told[below(told.len() as u64) as usize];
+    patient.object(block, |bytes| bytes[at] ^= 1 << below(8));
     ((block, at), patient.bytes)
 }
