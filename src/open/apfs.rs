@@ -52,6 +52,19 @@ pub(super) fn open_mut(
     Ok(Arc::new(ApfsMut::open(container, number, WriteOptions::default(), &key)?))
 }
 
+/// Makes free what waits for older checkpoints. The queue is the container's: any volume that can be changed will do.
+pub(super) fn release_queued(container: &Arc<Container>) -> Result<()> {
+    let key = |locked: &_| volume_key(locked, None);
+    for volume in container.volumes().into_iter().flatten() {
+        match ApfsMut::open(container, volume.number, WriteOptions::default(), &key) {
+            Ok(volume) => return volume.release_queued(),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey | Kind::ReadOnly | Kind::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 fn first(container: &Container) -> Result<u32> {
     let mut failed = None;
     let mut auxiliary = None;

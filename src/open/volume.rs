@@ -160,6 +160,15 @@ impl Volume {
         }
     }
 
+    /// Makes free what only older checkpoints of an APFS container wait for, as far as it can be changed: its volumes unlocked, and
+    /// none of them open for changes. Nothing elsewhere.
+    pub(crate) fn release_queued(&self) -> Result<()> {
+        match self.format {
+            VolumeFormat::Apfs => apfs::release_queued(&self.container()?),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
     /// nothing to tell, or why the volume cannot be judged; those returned say why a part of it could not be looked at.
     pub(super) fn check(

@@ -85,6 +85,9 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
 }
 
 fn give_back_trusted(image: &Image, storage: &Storage<'_>, parts: bool, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
+    for found in FreeSpace::of(image).volumes.iter().filter(|found| found.map.is_ok()) {
+        found.volume.release_queued()?;
+    }
     let free = FreeSpace::of(image);
     let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
     // Bands, and chunks, that a flush moved to where others had been took their holes along as what these read as: noise.

@@ -43,6 +43,34 @@ fn what_rm_frees_returns() {
     assert!(sheet.contains("would return nothing") && sheet.contains("0 wholly free"), "{sheet}");
 }
 
+/// What an APFS volume gives up waits for older checkpoints, unless space is asked for.
+#[test]
+fn what_rm_frees_on_apfs_returns() {
+    for compacts in [false, true] {
+        let scratch = Scratch::new();
+        scratch.write("noise", noise(6_000_000));
+        scratch.ok(&["create", "v.sparsebundle", "--fs", "apfs", "--size", "64m", "--volname", "V"]);
+        scratch.ok(&["put", "--from", "noise", "v.sparsebundle:/noise"]);
+        scratch.ok(&["put", "--from", "noise", "v.sparsebundle:/kept"]);
+        scratch.ok(&["rm", "v.sparsebundle:/noise"]);
+        let done = scratch.json(&[if compacts { "compact" } else { "trim" }, "v.sparsebundle"]);
+        let taken = scratch.json(&["du", "v.sparsebundle"]).to_string();
+        assert!(done["returned"].as_u64().is_none_or(|returned| returned > 5_900_000), "{done} {taken}");
+        assert!(allocated(&scratch.path("v.sparsebundle/bands")) < 6_500_000, "{done} {taken}");
+        assert!(scratch.ok(&["checksum", "v.sparsebundle"]).len() > 60);
+        scratch.ok(&["check", "v.sparsebundle"]);
+        let kept = scratch.command(&["cat", "v.sparsebundle:/kept"]).output().unwrap().stdout;
+        assert!(kept == noise(6_000_000));
+    }
+}
+
+/// Bytes of storage behind the files of a folder.
+fn allocated(folder: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
+}
+
 #[test]
 fn an_image_that_cannot_be_changed_says_so() {
     let scratch = Scratch::new();

@@ -27,6 +27,11 @@ impl Volume {
         if !self.is_changed() {
             return Ok(());
         }
+        self.commit_always()
+    }
+
+    /// The same where nothing may have changed.
+    pub(super) fn commit_always(&mut self) -> Result<()> {
         let done = self.write_checkpoint();
         self.failed.note(done)
     }

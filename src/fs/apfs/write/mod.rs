@@ -279,6 +279,13 @@ impl FileSystemMut for ApfsMut {
 }
 
 impl ApfsMut {
+    /// Makes free what older checkpoints wait for, by newer ones: what a trim does first.
+    pub fn release_queued(&self) -> Result<()> {
+        let mut volume = self.shared.write();
+        self.shared.settle(&mut volume)?;
+        volume.release_queued()
+    }
+
     /// Refuses to take a resource fork's blocks from under who has it open.
     fn check_closed(&self, node: NodeId, name: &str) -> Result<()> {
         let open = self.shared.open_forks().get(&(FileId(node.0), false)).is_some_and(|fork| fork.strong_count() > 0);

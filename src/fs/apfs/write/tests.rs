@@ -434,3 +434,26 @@ fn open_files_outlive_their_names() {
         assert_eq!((found.raw.allocated_blocks.get(), found.volume().files), (5 + 3, 1));
     }
 }
+
+#[test]
+fn what_was_removed_is_free_after_a_few_checkpoints() {
+    let device = container(16 << 20, false);
+    let bytes = || {
+        let map = Container::open(device.clone(), None).unwrap().free_map().unwrap();
+        map.free_runs(0..16 << 20).map(Result::unwrap).map(|run| run.end - run.start).sum::<u64>()
+    };
+    let fs = open(&device);
+    file(&fs, fs.root(), "kept", &[1; 100_000]);
+    file(&fs, fs.root(), "gone", &[2; 5_000_000]);
+    fs.sync().unwrap();
+    fs.remove(fs.root(), "gone").unwrap();
+    fs.unmount().unwrap();
+    assert!(bytes() < 12_000_000, "older checkpoints have it");
+    fs.release_queued().unwrap();
+    assert!(bytes() > 15_000_000, "{}", bytes());
+    let at = read(&device).volume().free;
+    fs.release_queued().unwrap();
+    assert_eq!(read(&device).volume().free, at, "nothing is left that is worth it");
+    drop(fs);
+    assert_eq!(contents(&read(&device), "/kept"), [1; 100_000]);
+}

@@ -28,6 +28,8 @@ use crate::{Error, Kind, Result};
 const MOST_CHANGED: u64 = 2048;
 /// Checkpoints before the last one whose blocks are kept while there is room.
 const KEPT_CHECKPOINTS: u64 = 4;
+/// Blocks that wait for older checkpoints and are more than a few checkpoints take themselves.
+const WORTH_RELEASING: u64 = 256;
 
 /// Who is asked for the key of an encrypted volume.
 pub(super) type AskKey<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
@@ -236,6 +238,20 @@ impl Volume {
         self.failed.note(begun)?;
         self.begun = true;
         Ok(())
+    }
+
+    /// Writes checkpoints in which nothing changes, until those that are kept do without what was given up before, if that is
+    /// worth it: its blocks are free then.
+    pub(super) fn release_queued(&mut self) -> Result<()> {
+        if self.space.main_queue.blocks() < WORTH_RELEASING {
+            return Ok(());
+        }
+        for _ in 0..=KEPT_CHECKPOINTS {
+            self.failed.check(LAYER)?;
+            self.begin(KEPT_CHECKPOINTS)?;
+            self.commit_always()?;
+        }
+        self.write_anchor()
     }
 
     /// Begins a transaction for something that is no operation.
