@@ -259,8 +259,8 @@ fn apfs_falls_back_on_request() {
     let scratch = Scratch::new();
     scratch.write("hello.txt", "hello, world\n");
     scratch.ok(&["create", "a.img", "--fs", "apfs", "--size", "8m"]);
-    scratch.ok(&["put", "hello.txt", "a.img:/one"]);
-    scratch.ok(&["put", "hello.txt", "a.img:/two"]);
+    scratch.ok(&["cp", "hello.txt", "a.img:/one"]);
+    scratch.ok(&["cp", "hello.txt", "a.img:/two"]);
     let info = scratch.ok(&["info", "a.img"]);
     let checkpoints = info.lines().find_map(|line| line.trim().strip_prefix("checkpoint ")).unwrap();
     let (newest, older) = checkpoints.split_once("; older: ").unwrap();
