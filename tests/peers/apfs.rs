@@ -175,14 +175,16 @@ fn apfsck_damaged() {
 }
 
 /// Containers with a bit changed by chance.
-const BY_CHANCE: u64 = 150;
+const BY_CHANCE: u64 = 40;
 
 /// Writes the blocks that are not zero.
 fn write_sparse(image: &Path, bytes: &[u8]) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::create(image).expect("a file");
     file.set_len(bytes.len() as u64).expect("a length");
-    for (block, bytes) in (0..).zip(bytes.chunks(4096)).filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)) {
+    // Compared whole: byte by byte takes seconds without optimisation.
+    let zeros = [0; 4096];
+    for (block, bytes) in (0..).zip(bytes.chunks(4096)).filter(|(_, bytes)| *bytes != &zeros[..bytes.len()]) {
         file.write_all_at(bytes, block * 4096).expect("a write");
     }
 }
