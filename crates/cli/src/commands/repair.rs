@@ -31,7 +31,7 @@ use crate::text::counted;
 Examples:
   bandsaw repair --dry-run disk.img            what would be done, and what not
   bandsaw repair disk.img                      do it
-  bandsaw repair --checkpoint 41 disk.img      fall back to an older state of an APFS container (`bandsaw info` lists them)
+  bandsaw repair --checkpoint 41 disk.img      fall back to an older state of an APFS container (info lists them)
   bandsaw check disk.img                       what is wrong, all of it")]
 pub(crate) struct Repair {
     /// The image

@@ -25,6 +25,7 @@ pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
     (|p| p.map(|bytes| bytes[0x2B] = 0x40), Severity::Warning, "an ephemeral object expected"),
     (|p| p.block(7)[9] = 1, Severity::Note, "in a slot that is not in use"),
     (|p| p.reaper(|raw| raw.flags = 3.into()), Severity::Note, "something is being deleted"),
+    (|p| p.reaper(|raw| raw.flags = 9.into()), Severity::Warning, "has flags 0x9"),
 ];
 
 pub(in crate::fs::apfs) const SPACE: &[Case] = &[
@@ -62,6 +63,7 @@ pub(in crate::fs::apfs) const SPACE: &[Case] = &[
 pub(in crate::fs::apfs) const TREES: &[Case] = &[
     (|p| p.container_omap(|raw| raw.flags = 0.into()), Severity::Warning, "not those of a map of its kind"),
     (|p| p.omap(|raw| raw.flags = 1.into()), Severity::Warning, "not those of a map of its kind"),
+    (|p| p.omap(|raw| raw.tree_type = 9.into()), Severity::Warning, "its tree is said to be of type 0x9"),
     (|p| p.omap(|raw| raw.snapshot_count = 3.into()), Severity::Damage, "is said to serve 3 snapshots"),
     (|p| p.omap(|raw| raw.object.subtype = 3.into()), Severity::Damage, "type 0xb/0x0 expected"),
     (|p| p.object_record(|raw| raw.paddr = (1 << 40).into()), Severity::Damage, "is in block 1099511627776"),
@@ -172,6 +174,14 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
         },
         Severity::Damage,
         "77 bytes are said to be free among the keys",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.flags = (raw.flags.get() | 0x40).into());
+        },
+        Severity::Warning,
+        "some of which a node of its kind does not have",
     ),
     (
         |p| {

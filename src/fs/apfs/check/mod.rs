@@ -160,7 +160,14 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
     for (oid, (paddr, bytes)) in objects {
         let kind = super::layout::ObjectRaw::ref_from_prefix(bytes).map_or(0, |(header, _)| header.object_type());
         match kind {
-            object_type::REAPER if *oid == reaper => {}
+            object_type::REAPER if *oid == reaper => {
+                let flags = ReaperRaw::read_from_prefix(bytes).map_or(0, |(reaper, _)| reaper.flags.get());
+                if flags & !reaper_flags::CONTINUE != reaper_flags::ALWAYS {
+                    let message =
+                        format!("the reaper in block {paddr} has flags {flags:#x}, {:#x} expected", reaper_flags::ALWAYS);
+                    report.warning(wrong("apfs checkpoint", message));
+                }
+            }
             object_type::REAP_LIST => {}
             _ => {
                 let message = format!("object {oid:#x} of type {kind:#x} in block {paddr} is used by nothing");

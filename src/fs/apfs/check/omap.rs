@@ -6,7 +6,9 @@ use super::blocks::{Blocks, User};
 use super::report::{Report, wrong};
 use super::tree::{Physical, Totals, Walk};
 use crate::fs::apfs::btree::{Key, TreeKind};
-use crate::fs::apfs::layout::{Oid, OmapRaw, OmapSnapshotRaw, OmapValueRaw, Paddr, Xid, object_type, omap_flags, omap_value};
+use crate::fs::apfs::layout::{
+    Oid, OmapRaw, OmapSnapshotRaw, OmapValueRaw, Paddr, Xid, object_type, omap_flags, omap_value, storage,
+};
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -166,6 +168,12 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
     let xid = raw.object.xid.get();
     if xid == 0 || xid > scope.newest.0 {
         wrong(format!("transaction {xid} found, at most {} expected", scope.newest));
+    }
+    for (what, kind) in [("tree", raw.tree_type.get()), ("tree of snapshots", raw.snapshot_tree_type.get())] {
+        let expected = object_type::BTREE_ROOT | storage::PHYSICAL;
+        if kind != expected {
+            wrong(format!("its {what} is said to be of type {kind:#x}, {expected:#x} expected"));
+        }
     }
     if scope.volume == 0 && raw.snapshot_tree_oid.get() != 0 {
         wrong("the container's map serves snapshots".to_owned());

@@ -84,11 +84,11 @@ mod tests {
     const ONE: ForkId = (Cnid(20), 0);
     const OTHER: ForkId = (Cnid(21), 0);
 
-    fn around(reserved: &Reserved, run: Range<u32>, owner: Option<ForkId>) -> Vec<Range<u32>> {
+    fn around(reserved: &Reserved, run: Range<u32>, owner: Option<ForkId>) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
         let run = Extent { start: AllocBlock(run.start), count: run.end - run.start };
         let _ = reserved.around(run, owner, &mut |part| {
-            found.push(part.start.0..part.start.0 + part.count);
+            found.push((part.start.0, part.start.0 + part.count));
             ControlFlow::Continue(())
         });
         found
@@ -99,17 +99,17 @@ mod tests {
         let mut reserved = Reserved::default();
         reserved.keep(ONE, 10..20);
         reserved.keep(OTHER, 30..40);
-        assert_eq!(around(&reserved, 0..50, None), [0..10, 20..30, 40..50]);
-        assert_eq!(around(&reserved, 15..35, None), [20..30]);
+        assert_eq!(around(&reserved, 0..50, None), [(0, 10), (20, 30), (40, 50)]);
+        assert_eq!(around(&reserved, 15..35, None), [(20, 30)]);
         assert_eq!(around(&reserved, 12..18, None), []);
-        assert_eq!(around(&reserved, 0..50, Some(ONE)), [0..30, 40..50]);
+        assert_eq!(around(&reserved, 0..50, Some(ONE)), [(0, 30), (40, 50)]);
         reserved.keep(ONE, 12..14);
-        assert_eq!(around(&reserved, 0..50, None), [0..12, 14..30, 40..50]);
+        assert_eq!(around(&reserved, 0..50, None), [(0, 12), (14, 30), (40, 50)]);
         reserved.give_up(OTHER);
-        assert_eq!(around(&reserved, 13..50, None), [14..50]);
+        assert_eq!(around(&reserved, 13..50, None), [(14, 50)]);
         reserved.clear();
         assert!(reserved.is_empty());
-        assert_eq!(around(&reserved, 0..50, None), [0..50]);
+        assert_eq!(around(&reserved, 0..50, None), [(0, 50)]);
     }
 
     #[test]

@@ -167,6 +167,12 @@ impl Walker<'_, '_> {
         if !self.fits(&node, parent) {
             return Ok(None);
         }
+        // Hashes and missing headers are the sealed volumes' own.
+        let sealed = if found.has_header { 0 } else { node_flags::HASHED | node_flags::NO_HEADER };
+        if node.flags & !(node_flags::ROOT | node_flags::LEAF | node_flags::FIXED | sealed) != 0 {
+            let message = format!("has flags {:#x}, some of which a node of its kind does not have", node.flags);
+            self.report.warning(self.walk.wrong(oid, paddr, message));
+        }
         if !known && let Err(message) = room::check(&node) {
             self.report.damage(self.walk.wrong(oid, paddr, message));
         }
