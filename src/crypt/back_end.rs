@@ -9,7 +9,7 @@ pub enum BackEnd {
     Best,
     /// At most 256-bit registers: as on a processor without AVX-512.
     Narrow,
-    /// AES-NI and the SHA extensions, 128-bit registers: as on a processor without VAES.
+    /// AES by AES-NI alone, 128-bit registers, and SHA-1 by AVX2: as on a processor without VAES.
     AesNi,
     /// The plain crates, which every processor can run.
     Portable,

@@ -59,11 +59,10 @@ impl HmacKey {
 
     /// The vectors of blocks `first`, `first + 1`, ...: the first 16 bytes of each number's MAC, the number as 32 bits big-endian.
     pub(super) fn vectors(&self, first: u32, vectors: &mut [Cell]) {
-        // Where only sixteen at a time can be had, two are had sooner one by one.
+        // Where only eight or sixteen at a time can be had, two are had sooner one by one.
         #[cfg(target_arch = "x86_64")]
         if vectors.len() > 2
-            && self.back_end == BackEnd::Best
-            && let Some(wide) = WideSha1::detect()
+            && let Some(wide) = self.wide()
         {
             return wide.number_macs(&self.inner, &self.outer, first, vectors);
         }
@@ -73,6 +72,15 @@ impl HmacKey {
         }
         for (number, vector) in (first..=u32::MAX).zip(vectors) {
             vector.copy_from_slice(&self.mac(&number.to_be_bytes())[..16]);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn wide(&self) -> Option<WideSha1> {
+        match self.back_end {
+            BackEnd::Best => WideSha1::sixteen().or_else(WideSha1::eight),
+            BackEnd::Narrow | BackEnd::AesNi => WideSha1::eight(),
+            BackEnd::Portable => None,
         }
     }
 

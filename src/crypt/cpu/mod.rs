@@ -4,7 +4,8 @@
 //! 128-bit lane of four 512-bit registers or eight of 256 bits, and hide the latency of the AES unit twelvefold; by AES-NI alone
 //! eight. Decryption is parallel by nature.
 //! An initialisation vector is the HMAC-SHA1 of a number, two compressions once the key's pads are prepared; with 512-bit registers
-//! sixteen run side by side, one in each 32-bit lane, and cost a fourth of what the SHA extensions take for as many.
+//! sixteen run side by side, one in each 32-bit lane, and cost a fourth of what the SHA extensions take for as many; eight in 256-bit
+//! registers cost about half.
 //!
 //! Every function here is compared with the plain crates on random input (`aes.rs`, `hmac.rs`, `sectors.rs` above), and each back
 //! end is a type that only its own detection can make, which is the proof that its instructions exist.
