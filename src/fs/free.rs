@@ -22,6 +22,31 @@ pub trait FreeMap: fmt::Debug + Send + Sync {
     fn free_from(&self, at: u64) -> Result<Option<Range<u64>>>;
 }
 
+/// The first blocks from `first` on that are free, up to the next that is used or to `end`. `run_at` says whether a block is used,
+/// and the first one after it that may be otherwise: a map is read in pieces, and a run may go on in the next.
+pub(in crate::fs) fn free_blocks(
+    first: u64,
+    end: u64,
+    run_at: impl Fn(u64) -> Result<(bool, u64)>,
+) -> Result<Option<Range<u64>>> {
+    let mut block = first;
+    while block < end {
+        let (used, mut until) = run_at(block)?;
+        if used {
+            block = until;
+            continue;
+        }
+        while until < end {
+            match run_at(until)? {
+                (true, _) => break,
+                (false, further) => until = further,
+            }
+        }
+        return Ok(Some(block..until));
+    }
+    Ok(None)
+}
+
 /// Conveniences over [`FreeMap`].
 pub trait FreeMapExt: FreeMap {
     /// The free runs within `range`, in order and apart. An error is the last item.

@@ -1,0 +1,152 @@
+//! exFAT: one bitmap of clusters, a file of the volume's own that the root directory names.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::layout::exfat::{Boot, BootRaw, EntryRaw, SUMMED_SECTORS, boot_sum, entry, flags};
+use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "exfat bitmap";
+/// Clusters whose bits are read at once.
+const PER_PIECE: u64 = 1 << 16;
+/// The number of the first cluster.
+const FIRST: u64 = 2;
+/// Bytes that a directory has at most.
+const MOST_OF_DIRECTORY: u64 = 256 << 20;
+
+/// The map of the volume on all of `device`.
+pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
+    let mut raw = BootRaw::new_zeroed();
+    device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
+    device.read_at(0, raw.as_mut_bytes())?;
+    let boot = Boot::parse(&raw, device.info().len)?;
+    check_sum(&*device, &boot)?;
+    let (bitmap, upcase) = find_structures(&*device, &boot)?;
+    let geometry = Geometry { start: boot.heap_at, block_size: boot.cluster_size, blocks: boot.clusters, per_piece: PER_PIECE };
+    let disorder = match boot.flags {
+        flags if flags & flags::DIRTY != 0 => Some("was not cleanly unmounted"),
+        flags if flags & flags::FAILED != 0 => Some("parts of it could not be read or written"),
+        _ => None,
+    };
+    let exfat = ExFat { device, boot, bitmap, upcase };
+    Ok(ForeignFree::new(LAYER, geometry, exfat, disorder.map(Cow::Borrowed)))
+}
+
+#[derive(Debug)]
+struct ExFat {
+    device: Arc<dyn BlockDevice>,
+    boot: Boot,
+    /// The clusters of the bitmap, in its order.
+    bitmap: Vec<u64>,
+    /// The first cluster of the table for upper case, which every volume has.
+    upcase: u64,
+}
+
+fn check_sum(device: &dyn BlockDevice, boot: &Boot) -> Result<()> {
+    // At most 4096 bytes in a sector, and the table begins behind sector 23.
+    let sector = boot.sector as usize;
+    let bytes = device.read_vec(0, (SUMMED_SECTORS + 1) * sector)?;
+    let (summed, sums) = bytes.split_at(SUMMED_SECTORS * sector);
+    let sum = boot_sum(summed);
+    if sums.chunks_exact(4).all(|told| told == sum.to_le_bytes()) {
+        return Ok(());
+    }
+    Err(Error::corrupt(LAYER, (SUMMED_SECTORS * sector) as u64, format!("checksum {sum:#010x} of the boot sectors expected")))
+}
+
+/// The clusters of the bitmap, and the first one of the table for upper case.
+fn find_structures(device: &dyn BlockDevice, boot: &Boot) -> Result<(Vec<u64>, u64)> {
+    let (mut bitmap, mut upcase) = (None, None);
+    let mut cluster = boot.root;
+    'directory: for _ in 0..boot.clusters.min(MOST_OF_DIRECTORY.div_ceil(boot.cluster_size)) {
+        // A sector at a time: what is looked for stands at the front.
+        let at = boot.place(cluster);
+        for sector in (at..at + boot.cluster_size).step_by(boot.sector as usize) {
+            for bytes in device.read_vec(sector, boot.sector as usize)?.chunks_exact(size_of::<EntryRaw>()) {
+                let Ok(raw) = EntryRaw::read_from_bytes(bytes) else { continue };
+                match raw.kind {
+                    entry::END => break 'directory,
+                    entry::BITMAP => bitmap = bitmap.or(Some(raw)),
+                    entry::UPCASE => upcase = upcase.or(Some(raw)),
+                    _ => {}
+                }
+                if let Some((bitmap, upcase)) = bitmap.zip(upcase) {
+                    return Ok((bitmap_clusters(device, boot, &bitmap)?, boot.checked(upcase.first.get())?));
+                }
+            }
+        }
+        match next(device, boot, cluster)? {
+            Some(following) => cluster = following,
+            None => break,
+        }
+    }
+    Err(Error::corrupt(LAYER, boot.place(boot.root), "the root directory names no bitmap, or no table for upper case"))
+}
+
+fn bitmap_clusters(device: &dyn BlockDevice, boot: &Boot, raw: &EntryRaw) -> Result<Vec<u64>> {
+    let needed = boot.clusters.div_ceil(8);
+    if raw.flags & 1 != 0 || raw.len.get() != needed {
+        let message = format!("a bitmap of {} bytes, {needed} expected for {} clusters", raw.len.get(), boot.clusters);
+        return Err(Error::new(Kind::Corrupt, LAYER, message));
+    }
+    let mut clusters = vec![boot.checked(raw.first.get())?];
+    // A cluster has 512 bytes or more, so that there are no more of them than the volume has.
+    while (clusters.len() as u64) * boot.cluster_size < needed {
+        let last = clusters.last().copied().unwrap_or(FIRST);
+        let Some(following) = next(device, boot, last)? else {
+            let message = format!("the bitmap ends after {} clusters, before all of its {needed} bytes", clusters.len());
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        };
+        clusters.push(following);
+    }
+    Ok(clusters)
+}
+
+/// The cluster that follows `cluster`, by the table. `None`: it is the last.
+fn next(device: &dyn BlockDevice, boot: &Boot, cluster: u64) -> Result<Option<u64>> {
+    let entry = u32::from_le_bytes(device.read_array(boot.table_at + 4 * cluster)?);
+    if entry == u32::MAX { Ok(None) } else { boot.checked(entry).map(Some) }
+}
+
+impl Boot {
+    /// Where a cluster is, in bytes of the volume.
+    fn place(&self, cluster: u64) -> u64 {
+        self.heap_at + (cluster - FIRST) * self.cluster_size
+    }
+
+    /// The number of a cluster, which the volume has.
+    fn checked(&self, cluster: u32) -> Result<u64> {
+        let cluster = u64::from(cluster);
+        if (FIRST..self.clusters + FIRST).contains(&cluster) {
+            return Ok(cluster);
+        }
+        Err(Error::new(Kind::Corrupt, LAYER, format!("cluster {cluster} is named, the volume has {} from 2 on", self.clusters)))
+    }
+}
+
+impl Pieces for ExFat {
+    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+        let mut bits = vec![0; count.div_ceil(8)];
+        let (mut at, mut rest) = (index * (PER_PIECE / 8), &mut bits[..]);
+        while !rest.is_empty() {
+            let (number, within) = (at / self.boot.cluster_size, at % self.boot.cluster_size);
+            let cluster = usize::try_from(number).ok().and_then(|number| self.bitmap.get(number));
+            let cluster = cluster.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the bitmap is too short"))?;
+            let (now, later) = rest.split_at_mut(rest.len().min((self.boot.cluster_size - within) as usize));
+            self.device.read_at(self.boot.place(*cluster) + within, now)?;
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(Piece::Bits(bits))
+    }
+
+    fn check(&self, map: &ForeignFree) -> Result<()> {
+        map.check_used(self.boot.root - FIRST, 1, "root directory")?;
+        map.check_used(self.upcase - FIRST, 1, "table for upper case")?;
+        self.bitmap.iter().try_for_each(|cluster| map.check_used(cluster - FIRST, 1, "bitmap"))
+    }
+}

@@ -1,0 +1,139 @@
+//! ext2, ext3 and ext4: a bitmap of blocks for each block group.
+//!
+//! A group that was never initialised has no bitmap: used in it are its own structures, and whatever structures of other groups
+//! lie there. Where that does not come to what its descriptor counts, all of it is taken for used.
+
+pub(super) mod superblock;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::layout::ext::{SUPERBLOCK, SuperblockRaw};
+use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::fs::bitmap::{count_clear, run_at, set_bits};
+use crate::{Error, Kind, Result};
+use superblock::{Group, Superblock};
+
+const LAYER: &str = "ext block bitmap";
+
+/// The map of the volume on all of `device`.
+pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
+    let mut raw = SuperblockRaw::new_zeroed();
+    device.info().check(LAYER, SUPERBLOCK, size_of::<SuperblockRaw>() as u64)?;
+    device.read_at(SUPERBLOCK, raw.as_mut_bytes())?;
+    let superblock = Superblock::parse(raw, device.info().len)?;
+    let geometry = Geometry {
+        start: superblock.first * superblock.block_size,
+        block_size: superblock.block_size,
+        blocks: superblock.blocks - superblock.first,
+        per_piece: superblock.per_group,
+    };
+    let disorder = superblock.disorder().map(Into::into);
+    let mut ext = Ext { device, superblock, structures: Vec::new(), free: 0 };
+    ext.look_at_groups()?;
+    Ok(ForeignFree::new(LAYER, geometry, ext, disorder))
+}
+
+#[derive(Debug)]
+struct Ext {
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    /// Where the volume's own structures are, in order and apart, in blocks of the map: the first data block is 0.
+    structures: Vec<Range<u64>>,
+    /// Free blocks of all groups together, as their descriptors count them.
+    free: u64,
+}
+
+impl Ext {
+    /// Reads all descriptors, and keeps what they say of the volume's structures: of groups side by side these mostly lie side by
+    /// side, so that it is little.
+    fn look_at_groups(&mut self) -> Result<()> {
+        let superblock = &self.superblock;
+        let mut all = Vec::new();
+        for index in 0..superblock.groups {
+            let group = self.group(index)?;
+            self.free += group.free;
+            let first = index * superblock.per_group;
+            let head = superblock.head_of(index).min(superblock.blocks_in(index));
+            for (at, count) in [
+                (superblock.first + first, head),
+                (group.block_bitmap, 1),
+                (group.inode_bitmap, 1),
+                (group.inode_table, superblock.inode_table),
+            ] {
+                // The descriptor was checked: none is before the first data block, or ends past the volume.
+                let at = at - superblock.first;
+                match all.last_mut() {
+                    Some(Range { end, .. }) if *end == at => *end = at + count,
+                    _ => all.push(at..at + count),
+                }
+            }
+        }
+        all.sort_unstable_by_key(|run| run.start);
+        all.dedup_by(|next, run| {
+            let joins = next.start <= run.end;
+            run.end = if joins { run.end.max(next.end) } else { run.end };
+            joins
+        });
+        self.structures = all;
+        Ok(())
+    }
+
+    fn group(&self, index: u64) -> Result<Group> {
+        let bytes = self.device.read_vec(self.superblock.descriptor_at(index), self.superblock.descriptor_size)?;
+        self.superblock.group(index, &bytes)
+    }
+
+    /// The structures that lie in group `index`, in blocks of the group.
+    fn structures_in(&self, index: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+        let first = index * self.superblock.per_group;
+        let end = first + self.superblock.blocks_in(index);
+        let from = self.structures.partition_point(|run| run.end <= first);
+        let within = self.structures[from..].iter().take_while(move |run| run.start < end);
+        // As many as a block has bits at most.
+        within.map(move |run| (run.start.max(first) - first) as usize..(run.end.min(end) - first) as usize)
+    }
+}
+
+impl Pieces for Ext {
+    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+        let group = self.group(index)?;
+        // A multiple of 8, and no more bits than a block has.
+        let len = (self.superblock.per_group / 8) as usize;
+        if group.is_uninitialised {
+            let mut bits = vec![0; len];
+            self.structures_in(index).for_each(|run| set_bits(&mut bits, run));
+            let is_right = count_clear(&bits, count) as u64 == group.free;
+            return Ok(if is_right { Piece::Bits(bits) } else { Piece::Used });
+        }
+        let at = group.block_bitmap * self.superblock.block_size;
+        let bits = self.device.read_vec(at, len)?;
+        let wrong = |message: String| Error::corrupt(LAYER, at, format!("group {index}: {message}; `e2fsck -f` mends it"));
+        if !self.superblock.is_bitmap_of(&group, &bits) {
+            return Err(wrong("the checksum of its bitmap is wrong".into()));
+        }
+        let free = count_clear(&bits, count) as u64;
+        if free != group.free {
+            return Err(wrong(format!("its bitmap has {free} free blocks, its descriptor counts {}", group.free)));
+        }
+        match self.structures_in(index).find(|run| run_at(&bits, run.start, run.end) != (true, run.end)) {
+            Some(run) => Err(wrong(format!("a structure of the volume in its blocks {run:?} is free in its bitmap"))),
+            None => Ok(Piece::Bits(bits)),
+        }
+    }
+
+    fn check(&self, map: &ForeignFree) -> Result<()> {
+        if self.free != self.superblock.free {
+            let message = format!(
+                "the superblock counts {} free blocks, the descriptors of the groups {}; `e2fsck -f` mends it",
+                self.superblock.free, self.free
+            );
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+        // Every bitmap is looked at on the way.
+        map.free().map(drop)
+    }
+}

@@ -1,0 +1,133 @@
+//! exFAT: the boot sector and the entries of directories that name the volume's own structures (§3). Source: Microsoft's "exFAT
+//! file system specification", sections 3.1, 3.4, 7.1 and 7.2.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::power;
+use crate::{Error, Result};
+
+const LAYER: &str = "exfat boot sector";
+/// Sectors that the checksum covers; it fills the next one.
+pub(crate) const SUMMED_SECTORS: usize = 11;
+
+/// Bits of [`BootRaw::flags`].
+pub(crate) mod flags {
+    /// In use, or not cleanly unmounted.
+    pub(crate) const DIRTY: u16 = 2;
+    /// Sectors could not be read or written.
+    pub(crate) const FAILED: u16 = 4;
+}
+
+/// The beginning of the first sector.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BootRaw {
+    /*00*/ pub(crate) jump: [u8; 3],
+    /*03*/ pub(crate) name: [u8; 8], // "EXFAT   "
+    /*0B*/ pub(crate) zeros: [u8; 53],
+    /*40*/ pub(crate) partition: U64,
+    /*48*/ pub(crate) sectors: U64,
+    /*50*/ pub(crate) table: U32, // sector
+    /*54*/ pub(crate) table_len: U32, // sectors
+    /*58*/ pub(crate) heap: U32, // sector of cluster 2
+    /*5C*/ pub(crate) clusters: U32,
+    /*60*/ pub(crate) root: U32, // cluster
+    /*64*/ pub(crate) serial: U32,
+    /*68*/ pub(crate) revision: U16, // major in the upper byte: 1
+    /*6A*/ pub(crate) flags: U16, // flags
+    /*6C*/ pub(crate) sector_shift: u8,
+    /*6D*/ pub(crate) cluster_shift: u8, // sectors of a cluster
+    /*6E*/ pub(crate) tables: u8,
+    /*6F*/ pub(crate) drive: u8,
+    /*70*/ pub(crate) percent_used: u8,
+    /*71*/ pub(crate) reserved: [u8; 7],
+}
+const _: () = assert!(size_of::<BootRaw>() == 0x78);
+
+/// An entry of the root directory that names a structure of the volume.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct EntryRaw {
+    /*00*/ pub(crate) kind: u8, // entry
+    /*01*/ pub(crate) flags: u8,
+    /*02*/ pub(crate) reserved: [u8; 18],
+    /*14*/ pub(crate) first: U32, // cluster
+    /*18*/ pub(crate) len: U64, // bytes
+}
+const _: () = assert!(size_of::<EntryRaw>() == 32);
+
+/// [`EntryRaw::kind`].
+pub(crate) mod entry {
+    /// No entry follows.
+    pub(crate) const END: u8 = 0x00;
+    /// The allocation bitmap.
+    pub(crate) const BITMAP: u8 = 0x81;
+    /// The table for upper case.
+    pub(crate) const UPCASE: u8 = 0x82;
+}
+
+/// Where things are, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Boot {
+    pub(crate) sector: u64,
+    pub(crate) cluster_size: u64,
+    /// Clusters, of which the first has number 2.
+    pub(crate) clusters: u64,
+    /// Where the table is, in bytes of the volume.
+    pub(crate) table_at: u64,
+    /// Where cluster 2 is, in bytes of the volume.
+    pub(crate) heap_at: u64,
+    pub(crate) root: u64,
+    /// flags.
+    pub(crate) flags: u16,
+}
+
+impl Boot {
+    /// The boot sector of a volume of `len` bytes.
+    pub(crate) fn parse(raw: &BootRaw, len: u64) -> Result<Self> {
+        let wrong = |message: String| Error::corrupt(LAYER, 0, message);
+        if raw.name != *b"EXFAT   " || raw.revision.get() >> 8 != 1 {
+            return Err(wrong(format!("exFAT of version 1 expected, {:#06x} found", raw.revision.get())));
+        }
+        let (shift, cluster_shift) = (u32::from(raw.sector_shift), u32::from(raw.cluster_shift));
+        let sector = power(shift).filter(|_| (9..=12).contains(&shift));
+        let per_cluster = power(cluster_shift).filter(|_| shift + cluster_shift <= 25);
+        let Some((sector, per_cluster)) = sector.zip(per_cluster) else {
+            return Err(wrong(format!("2^{cluster_shift} sectors of 2^{shift} bytes in a cluster")));
+        };
+        if raw.tables != 1 {
+            return Err(Error::unsupported(LAYER, format!("exFAT with {} tables (TexFAT)", raw.tables)));
+        }
+        let (table, table_len) = (u64::from(raw.table.get()), u64::from(raw.table_len.get()));
+        let (heap, clusters, sectors) = (u64::from(raw.heap.get()), u64::from(raw.clusters.get()), raw.sectors.get());
+        let ends = heap + clusters * per_cluster;
+        if table < 24 || table + table_len > heap || ends > sectors || sectors.checked_mul(sector).is_none_or(|end| end > len) {
+            let message = format!(
+                "a table of {table_len} sectors from {table} on and {clusters} clusters from sector {heap} on do not fit {sectors} sectors of {sector} bytes, or these the {len} bytes that are there"
+            );
+            return Err(wrong(message));
+        }
+        let root = u64::from(raw.root.get());
+        if clusters == 0 || (clusters + 2) * 4 > table_len * sector || !(2..clusters + 2).contains(&root) {
+            let message =
+                format!("{clusters} clusters, the root directory in {root}; the table has {table_len} sectors of {sector} bytes");
+            return Err(wrong(message));
+        }
+        Ok(Self {
+            sector,
+            cluster_size: per_cluster * sector,
+            clusters,
+            table_at: table * sector,
+            heap_at: heap * sector,
+            root,
+            flags: raw.flags.get(),
+        })
+    }
+}
+
+/// The sum of the first sectors, the two fields left out that change while the volume is in use.
+pub(crate) fn boot_sum(bytes: &[u8]) -> u32 {
+    let counted = bytes.iter().enumerate().filter(|(at, _)| !matches!(at, 0x6A | 0x6B | 0x70));
+    counted.fold(0, |sum: u32, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()))
+}

@@ -1,0 +1,198 @@
+//! A map of free blocks, or clusters, that is read piece by piece: what the file systems here have in common.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crate::fs::bitmap::{count_clear, run_at};
+use crate::fs::free::{FreeMap, free_blocks};
+use crate::{Error, Kind, Result};
+
+/// Where blocks are. The numbers were checked against the device: the last block ends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Geometry {
+    /// Where block 0 of the map begins, in bytes of the volume.
+    pub(super) start: u64,
+    /// Bytes of a block.
+    pub(super) block_size: u64,
+    /// Blocks of the map.
+    pub(super) blocks: u64,
+    /// Blocks of a piece of the map; the last may have less. Not 0, and a multiple of 8.
+    pub(super) per_piece: u64,
+}
+
+/// What a piece of a map says.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// All of its blocks are used, or nobody can tell.
+    Used,
+    /// A bit for each block, set where it is used, the first in the lowest bit of the first byte.
+    Bits(Vec<u8>),
+}
+
+/// A file system's own way to its map.
+pub(super) trait Pieces: fmt::Debug + Send + Sync {
+    /// Piece `index` of the map, which has `count` blocks: with [`Piece::Bits`] at least as many bits.
+    fn piece(&self, index: u64, count: usize) -> Result<Piece>;
+
+    /// A quick look at what would be lost first if the map were wrong: counts, and what the volume's own structures lie in.
+    fn check(&self, map: &ForeignFree) -> Result<()>;
+}
+
+/// What of a volume no file uses.
+#[derive(Debug)]
+pub struct ForeignFree {
+    layer: &'static str,
+    geometry: Geometry,
+    pieces: Box<dyn Pieces>,
+    /// Why the volume is not in order, if it is not.
+    disorder: Option<Cow<'static, str>>,
+    /// The piece that was read last.
+    kept: Mutex<Option<(u64, Piece)>>,
+}
+
+impl ForeignFree {
+    pub(super) fn new(
+        layer: &'static str,
+        geometry: Geometry,
+        pieces: impl Pieces + 'static,
+        disorder: Option<Cow<'static, str>>,
+    ) -> Self {
+        Self { layer, geometry, pieces: Box::new(pieces), disorder, kept: Mutex::default() }
+    }
+
+    /// The map, once it is clear that the volume was left in order and that the map is not plainly wrong: [`Kind::Conflict`] for
+    /// a volume that was not left in order, [`Kind::Corrupt`] for a map that is wrong.
+    pub fn trusted(self) -> Result<Self> {
+        if let Some(why) = &self.disorder {
+            let message = format!(
+                "{why}, so what is free in it is left alone; mount and unmount it where it was last used, or check it there"
+            );
+            return Err(Error::new(Kind::Conflict, self.layer, message));
+        }
+        self.pieces.check(&self)?;
+        Ok(self)
+    }
+
+    /// Bytes that are free. Reads all of the map.
+    pub fn free(&self) -> Result<u64> {
+        let mut free = 0;
+        for index in 0..self.geometry.blocks.div_ceil(self.geometry.per_piece) {
+            let count = self.blocks_in(index);
+            if let Piece::Bits(bits) = self.pieces.piece(index, count)? {
+                free += count_clear(&bits, count) as u64 * self.geometry.block_size;
+            }
+        }
+        Ok(free)
+    }
+
+    /// Refuses the map if one of so many blocks from `first` on, which are part of `what`, is free in it or none of the volume's.
+    pub(super) fn check_used(&self, first: u64, count: u64, what: &str) -> Result<()> {
+        let (mut block, end) = (first, first.saturating_add(count));
+        if end > self.geometry.blocks {
+            let message = format!("the {what} ends with block {end}, the volume has {}", self.geometry.blocks);
+            return Err(Error::new(Kind::Corrupt, self.layer, message));
+        }
+        while block < end {
+            let (used, until) = self.run_at(block)?;
+            if !used {
+                let at = self.offset(block);
+                return Err(Error::corrupt(self.layer, at, format!("a part of the {what} is free in the map")));
+            }
+            block = until;
+        }
+        Ok(())
+    }
+
+    /// How many blocks piece `index` has. As many bits are in memory, so that it fits.
+    fn blocks_in(&self, index: u64) -> usize {
+        (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece) as usize
+    }
+
+    /// Whether `block`, one of the map's, is used, and the first block from which on that may be otherwise.
+    fn run_at(&self, block: u64) -> Result<(bool, u64)> {
+        let index = block / self.geometry.per_piece;
+        let (first, count) = (index * self.geometry.per_piece, self.blocks_in(index));
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let piece = match &mut *kept {
+            Some((number, piece)) if *number == index => piece,
+            other => &mut other.insert((index, self.pieces.piece(index, count)?)).1,
+        };
+        let (used, until) = match piece {
+            Piece::Used => (true, count),
+            Piece::Bits(bits) => run_at(bits, (block - first) as usize, count),
+        };
+        Ok((used, first + until as u64))
+    }
+
+    fn offset(&self, block: u64) -> u64 {
+        self.geometry.start + block * self.geometry.block_size
+    }
+}
+
+impl FreeMap for ForeignFree {
+    fn is_in_order(&self) -> bool {
+        self.disorder.is_none()
+    }
+
+    fn free_from(&self, at: u64) -> Result<Option<Range<u64>>> {
+        let first = at.saturating_sub(self.geometry.start) / self.geometry.block_size;
+        let found = free_blocks(first, self.geometry.blocks, |block| self.run_at(block))?;
+        Ok(found.map(|run| self.offset(run.start).max(at)..self.offset(run.end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::FreeMapExt;
+
+    /// Pieces of 16 blocks: all used, then every other block free, then nothing used, again and again.
+    #[derive(Debug)]
+    struct Striped;
+
+    impl Pieces for Striped {
+        fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+            assert_eq!(count, if index == 3 { 5 } else { 16 });
+            Ok(match index % 3 {
+                0 => Piece::Used,
+                1 => Piece::Bits(vec![0x55; 2]),
+                _ => Piece::Bits(vec![0; 2]),
+            })
+        }
+
+        fn check(&self, map: &ForeignFree) -> Result<()> {
+            map.check_used(50, 3, "test")
+        }
+    }
+
+    fn striped(disorder: Option<&'static str>) -> ForeignFree {
+        let geometry = Geometry { start: 100, block_size: 10, blocks: 53, per_piece: 16 };
+        ForeignFree::new("test", geometry, Striped, disorder.map(Cow::Borrowed))
+    }
+
+    #[test]
+    fn runs_go_over_pieces() {
+        let map = striped(None).trusted().unwrap();
+        let runs: Vec<_> = map.free_runs(0..u64::MAX).map(Result::unwrap).collect();
+        let mut expected: Vec<_> = (0..7).map(|pair| 270 + 20 * pair..280 + 20 * pair).collect();
+        expected.push(410..580);
+        assert_eq!(runs, expected);
+        assert_eq!(map.free().unwrap(), 240);
+        assert_eq!(map.free_from(415).unwrap(), Some(415..580));
+        assert_eq!(map.free_from(630).unwrap(), None);
+        assert_eq!(map.free_from(u64::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn what_must_be_used_is() {
+        let map = striped(None);
+        assert!(map.check_used(0, 17, "thing").is_ok());
+        assert_eq!(map.check_used(0, 18, "thing").unwrap_err().kind(), Kind::Corrupt);
+        assert!(map.check_used(52, 2, "thing").unwrap_err().message().contains("53"));
+        assert!(map.check_used(3, u64::MAX, "thing").is_err());
+        let error = striped(Some("was in use")).trusted().unwrap_err();
+        assert!(error.kind() == Kind::Conflict && error.message().starts_with("was in use, so"), "{error}");
+    }
+}

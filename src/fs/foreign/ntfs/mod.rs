@@ -1,0 +1,223 @@
+//! NTFS: one bitmap of clusters, a file of its own, found by the master file table.
+//!
+//! What tells that a volume was left in order is a flag in `$Volume` and the state of the log. Linux programs leave the log empty,
+//! which says nothing, so the map is gone by only if all clusters of every file are used in it: the whole master file table is read.
+
+mod log;
+mod record;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::layout::ntfs::{Boot, BootRaw, VolumeInformationRaw, attribute, record as number, volume_flags};
+use super::map::{ForeignFree, Geometry, Piece, Pieces};
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result};
+use record::{Record, Run, Value};
+
+const LAYER: &str = "ntfs bitmap";
+/// Clusters whose bits are read at once.
+const PER_PIECE: u64 = 1 << 16;
+/// Records that are gone through at most: 64 GiB of them.
+const MOST_RECORDS: u64 = 1 << 26;
+/// Bytes of records read at once.
+const RECORDS: usize = 256 << 10;
+
+/// The map of the volume on all of `device`.
+pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
+    let mut raw = BootRaw::new_zeroed();
+    device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
+    device.read_at(0, raw.as_mut_bytes())?;
+    let boot = Boot::parse(&raw, device.info().len)?;
+    // The table's own record stands at its front, and tells where the others are.
+    let mut bytes = vec![0; boot.record_size];
+    device.info().check(LAYER, boot.table * boot.cluster_size, bytes.len() as u64)?;
+    device.read_at(boot.table * boot.cluster_size, &mut bytes)?;
+    let table = Record::parse(number::TABLE, bytes)?;
+    let table = table.ok_or_else(|| wrong("the master file table has no record of its own"))?;
+    let table = File::of(&table, &boot)?;
+    let volume = Volume { device, boot, table };
+    let bitmap = volume.file(number::BITMAP)?;
+    let needed = volume.boot.clusters.div_ceil(8);
+    if bitmap.initialised < needed {
+        return Err(wrong(format!("the bitmap has {} bytes, {needed} are needed", bitmap.initialised)));
+    }
+    let log = volume.file(number::LOG)?;
+    let disorder = if volume.flags()? & (volume_flags::DIRTY | volume_flags::CHECKING) != 0 {
+        Some("was not cleanly unmounted, or is to be checked")
+    } else {
+        log::disorder(&volume, &log)?
+    };
+    let geometry =
+        Geometry { start: 0, block_size: volume.boot.cluster_size, blocks: volume.boot.clusters, per_piece: PER_PIECE };
+    let ntfs = Ntfs { volume, bitmap, log };
+    Ok(ForeignFree::new(LAYER, geometry, ntfs, disorder.map(Cow::Borrowed)))
+}
+
+fn wrong(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(Kind::Corrupt, LAYER, message)
+}
+
+/// Where records are.
+#[derive(Debug)]
+struct Volume {
+    device: Arc<dyn BlockDevice>,
+    boot: Boot,
+    table: File,
+}
+
+/// The contents of one of the volume's own files.
+#[derive(Debug)]
+struct File {
+    runs: Vec<Run>,
+    /// Bytes that were written; what follows is zeros, and of no interest.
+    initialised: u64,
+}
+
+impl File {
+    /// The contents that `record` describes all of.
+    fn of(record: &Record, boot: &Boot) -> Result<Self> {
+        let (mut found, mut has_list) = (None, false);
+        record.attributes(boot.clusters, &mut |attribute| {
+            has_list |= attribute.kind == attribute::LIST;
+            if attribute.kind == attribute::DATA && !attribute.is_named {
+                found = Some((attribute.flags, attribute.value));
+            }
+            Ok(())
+        })?;
+        match found {
+            Some((0, Value::Clusters { first: 0, runs, len, initialised })) => {
+                let clusters = runs.iter().fold(0_u64, |sum, run| sum.saturating_add(run.count));
+                if has_list && clusters.saturating_mul(boot.cluster_size) < len {
+                    return Err(Error::unsupported(
+                        LAYER,
+                        "NTFS whose own files are in so many pieces that a record does not hold them",
+                    ));
+                }
+                let is_whole = runs.iter().all(|run| run.start.is_some());
+                if !is_whole || initialised > len || clusters.saturating_mul(boot.cluster_size) < len {
+                    return Err(wrong(format!("a file of the volume's own has {clusters} clusters for {len} bytes")));
+                }
+                Ok(Self { runs, initialised })
+            }
+            _ if has_list => {
+                Err(Error::unsupported(LAYER, "NTFS whose own files are in so many pieces that a record does not hold them"))
+            }
+            _ => Err(wrong("a file of the volume's own has no contents of the usual kind")),
+        }
+    }
+}
+
+impl Volume {
+    fn record(&self, number: u64) -> Result<Option<Record>> {
+        let mut bytes = vec![0; self.boot.record_size];
+        self.read(&self.table, number * self.boot.record_size as u64, &mut bytes)?;
+        Record::parse(number, bytes)
+    }
+
+    fn file(&self, number: u64) -> Result<File> {
+        let record = self.record(number)?.ok_or_else(|| wrong(format!("record {number} is not in use")))?;
+        File::of(&record, &self.boot)
+    }
+
+    /// The flags of `$Volume`.
+    fn flags(&self) -> Result<u16> {
+        let record = self.record(number::VOLUME)?.ok_or_else(|| wrong("the volume has no record"))?;
+        let mut flags = None;
+        record.attributes(self.boot.clusters, &mut |attribute| {
+            if let (attribute::VOLUME_INFORMATION, Value::Resident(bytes)) = (attribute.kind, attribute.value) {
+                flags = VolumeInformationRaw::read_from_prefix(bytes).ok().map(|(raw, _)| raw.flags.get());
+            }
+            Ok(())
+        })?;
+        flags.ok_or_else(|| wrong("nothing tells whether the volume is in order"))
+    }
+
+    /// Fills `buf` from byte `at` of a file.
+    fn read(&self, file: &File, at: u64, buf: &mut [u8]) -> Result<()> {
+        let end = at.checked_add(buf.len() as u64).filter(|end| *end <= file.initialised);
+        end.ok_or_else(|| wrong(format!("bytes from {at} on of a file of the volume's own, which has {}", file.initialised)))?;
+        let size = self.boot.cluster_size;
+        let (mut skip, mut rest) = (at, buf);
+        // Runs are within the volume, so that bytes of them can be counted.
+        for Run { start, count } in &file.runs {
+            let bytes = count * size;
+            if skip >= bytes {
+                skip -= bytes;
+                continue;
+            }
+            let now = rest.len().min(usize::try_from(bytes - skip).unwrap_or(usize::MAX));
+            let (now, later) = rest.split_at_mut(now);
+            let start = start.ok_or_else(|| wrong("a file of the volume's own has a hole"))?;
+            self.device.read_at(start * size + skip, now)?;
+            (skip, rest) = (0, later);
+            if rest.is_empty() {
+                break;
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(wrong("a file of the volume's own is cut short")) }
+    }
+}
+
+#[derive(Debug)]
+struct Ntfs {
+    volume: Volume,
+    bitmap: File,
+    log: File,
+}
+
+impl Ntfs {
+    /// Refuses the map if a cluster of any file is free in it.
+    fn check_files(&self, map: &ForeignFree) -> Result<()> {
+        let (volume, size) = (&self.volume, self.volume.boot.record_size);
+        let records = volume.table.initialised / size as u64;
+        if records > MOST_RECORDS {
+            let message = format!("NTFS with {records} files, more than {MOST_RECORDS} are not gone through");
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let per = (RECORDS / size) as u64;
+        for first in (0..records).step_by(RECORDS / size) {
+            let mut bytes = vec![0; (records - first).min(per) as usize * size];
+            volume.read(&volume.table, first * size as u64, &mut bytes)?;
+            for (number, bytes) in (first..).zip(bytes.chunks_exact(size)) {
+                let Some(record) = Record::parse(number, bytes.to_vec())? else { continue };
+                record.attributes(volume.boot.clusters, &mut |attribute| match attribute.value {
+                    Value::Clusters { runs, .. } => check_runs(map, &runs, &format!("file of record {number}")),
+                    Value::Resident(_) => Ok(()),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_runs(map: &ForeignFree, runs: &[Run], what: &str) -> Result<()> {
+    runs.iter().filter_map(|run| Some((run.start?, run.count))).try_for_each(|(start, count)| map.check_used(start, count, what))
+}
+
+impl Pieces for Ntfs {
+    fn piece(&self, index: u64, count: usize) -> Result<Piece> {
+        let mut bits = vec![0; count.div_ceil(8)];
+        self.volume.read(&self.bitmap, index * (PER_PIECE / 8), &mut bits)?;
+        Ok(Piece::Bits(bits))
+    }
+
+    fn check(&self, map: &ForeignFree) -> Result<()> {
+        let copy = self.volume.file(number::TABLE_COPY)?;
+        if copy.runs.first().and_then(|run| run.start) != Some(self.volume.boot.table_copy) {
+            return Err(wrong("the copy of the master file table is not where the boot sector says"));
+        }
+        map.check_used(0, 1, "boot sector")?;
+        for (file, what) in [
+            (&self.volume.table, "master file table"),
+            (&copy, "copy of the master file table"),
+            (&self.bitmap, "bitmap"),
+            (&self.log, "log"),
+        ] {
+            check_runs(map, &file.runs, what)?;
+        }
+        self.check_files(map)
+    }
+}
