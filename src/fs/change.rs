@@ -27,6 +27,11 @@ pub trait FileSystemMut: FileSystem {
     /// step: a file by a file, an empty folder by a folder.
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()>;
 
+    /// Lets two entries change places, whatever they are, in one step: each object is called afterwards what the other was, where
+    /// that was; on HFS+ in the spelling given here. [`Kind::Invalid`](crate::Kind::Invalid) if one of them lies in the other. Two
+    /// names of one file stay as they are.
+    fn swap(&self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()>;
+
     /// Removes a name of a file, or an empty folder. A file without a name stays as long as it is open.
     fn remove(&self, dir: NodeId, name: &str) -> Result<()>;
 

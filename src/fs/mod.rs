@@ -1,12 +1,16 @@
 //! Volumes as trees of files.
 
 pub mod apfs;
+mod bitmap;
 mod build;
 mod change;
 pub(crate) mod decoded;
+pub mod foreign;
 mod free;
 pub mod hfsplus;
 mod locked;
+#[cfg(feature = "testing")]
+mod patient;
 mod resize;
 pub mod source;
 pub(crate) mod unicode;
@@ -172,6 +176,8 @@ pub struct VolumeInfo {
     pub journaled: bool,
     /// Whether it was cleanly unmounted (and no journal waits to be replayed).
     pub clean: bool,
+    /// Whether files may have holes, for which nothing is stored.
+    pub holes: bool,
     /// Bytes of an allocation block.
     pub block_size: u32,
     /// Bytes of the volume.

@@ -11,6 +11,7 @@ use bandsaw::fs::apfs::{ApfsMut, WriteOptions};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
 use bandsaw::testing::{Random, damage};
@@ -40,6 +41,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("built", apfsck_built)
         .test("changed", apfsck_changed)
         .test("snapshots", apfsck_snapshots)
+        .test("resized", apfsck_resized)
         .test("damaged", apfsck_damaged);
     suite.peer("mkapfs", &[APFSCK, MKAPFS]).test("changed", mkapfs_changed);
     suite.peer("fsapfsinfo", &[FSAPFSINFO]).test("formatted", fsapfsinfo_formatted);
@@ -146,6 +148,19 @@ fn apfsck_snapshots() {
             drop((volume, container, opened));
             change(&image, 4 * seed + round, 3);
         }
+    }
+}
+
+/// Across chunks, blocks of descriptions and bitmaps of the pool, and back, with changes in between. It knows no container above 1 TiB.
+fn apfsck_resized() {
+    let scratch = crate::scratch();
+    let image = make(scratch.path(), Some(128 * MIB), NewFormat::Apfs, Source::Empty);
+    for (seed, len) in (0..).zip([130 * MIB, 600 * MIB, 5 << 30, 200 << 30, 1 << 40, 20 << 30, 300 * MIB]) {
+        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let size = ResizeOptions { size: Size::Bytes(len), parts: Parts::All, volume: None, dry_run: false };
+        resize(&open::open(&image, &options).expect("opening an image"), &size, &Silent).expect("resizing");
+        check(&image);
+        change(&image, seed, 1);
     }
 }
 

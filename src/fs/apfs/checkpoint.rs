@@ -9,7 +9,7 @@ use super::layout::{
     OBJECT_HEADER, Oid, Paddr, object_type, verify,
 };
 use super::store::{Expected, Store};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, ExtentKind};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs checkpoint";
@@ -114,7 +114,7 @@ pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Su
     let area = descriptor_area(anchor, store.blocks)?;
     let count = area.end - area.start;
     let mut found = Vec::new();
-    for slot in 0..count {
+    for slot in stored(store, &area)? {
         let paddr = Paddr(area.start + slot);
         let Ok(head) = store.peek::<{ OBJECT_HEADER + 4 }>(paddr) else { break };
         if !head.ends_with(&CONTAINER_MAGIC) {
@@ -135,6 +135,23 @@ pub(super) fn superblocks(store: &Store, anchor: &ContainerRaw) -> Result<Vec<Su
     found.sort_by_key(|superblock| std::cmp::Reverse(superblock.xid()));
     found.truncate(MAX_CHECKPOINTS);
     Ok(found)
+}
+
+/// Which blocks of an area, from 0, are not plainly empty: a container that was never full of checkpoints stores few.
+fn stored(store: &Store, area: &Range<u64>) -> Result<Vec<u64>> {
+    let (mut at, end) = (store.offset(Paddr(area.start)), store.offset(Paddr(area.end)).min(store.device.info().len));
+    let (begin, block) = (at, u64::from(store.block_size.get()));
+    let mut slots = Vec::new();
+    while at < end {
+        let extent = store.device.extent_at(at..end)?;
+        let next = at + extent.len;
+        if extent.kind == ExtentKind::Data {
+            let first = ((at - begin) / block).max(slots.last().map_or(0, |last| last + 1));
+            slots.extend(first..(next - begin).div_ceil(block));
+        }
+        at = next;
+    }
+    Ok(slots)
 }
 
 /// The entries of a checkpoint's maps, with every object that they name verified.

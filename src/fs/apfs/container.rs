@@ -164,7 +164,7 @@ impl Container {
 /// The superblock of a volume in some block.
 pub(super) fn read_volume(store: &Store, paddr: Paddr, oid: Oid) -> Result<VolumeRaw> {
     const LAYER: &str = "apfs volume";
-    let block = store.read(LAYER, paddr, 1)?;
+    let block = store.block(LAYER, oid, paddr)?;
     store.check(LAYER, &block, paddr, &Expected { oid, kind: object_type::VOLUME, subtype: 0 })?;
     let corrupt = |message| store.corrupt(LAYER, oid, paddr, message);
     let (raw, _) = VolumeRaw::read_from_prefix(&block).map_err(|_| corrupt("is cut short"))?;

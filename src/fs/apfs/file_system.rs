@@ -137,6 +137,7 @@ impl FileSystem for Apfs {
             case_sensitive: self.names != NameRules::CaseInsensitive,
             journaled: false,
             clean: true,
+            holes: true,
             block_size: size.get(),
             total: bytes(total),
             free: bytes(free),

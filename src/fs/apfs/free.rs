@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use super::bitmap::{count_clear, run_at};
 use super::layout::{
     BlockSize, CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, ObjectRaw, POOL_SCATTERED, Paddr, RING_SCATTERED, SpacemanRaw,
     blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, space_device, verify,
 };
 use crate::device::BlockDevice;
-use crate::fs::FreeMap;
+use crate::fs::bitmap::{count_clear, run_at};
+use crate::fs::free::{FreeMap, free_blocks};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs space manager";
@@ -252,22 +252,9 @@ impl FreeMap for ApfsFree {
     }
 
     fn free_from(&self, at: u64) -> Result<Option<Range<u64>>> {
-        let mut block = at / u64::from(self.block_size.get());
-        while block < self.blocks {
-            let (used, mut until) = self.run_at(block)?;
-            if used {
-                block = until;
-                continue;
-            }
-            while until < self.blocks {
-                match self.run_at(until)? {
-                    (true, _) => break,
-                    (false, further) => until = further,
-                }
-            }
-            return Ok(Some(self.offset(block).max(at)..self.offset(until)));
-        }
-        Ok(None)
+        let first = at / u64::from(self.block_size.get());
+        let found = free_blocks(first, self.blocks, |block| self.run_at(block))?;
+        Ok(found.map(|run| self.offset(run.start).max(at)..self.offset(run.end)))
     }
 }
 

@@ -8,12 +8,12 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "apfs";
 
-/// The least that makes a container.
-pub(crate) const MIN_CONTAINER_LEN: u64 = 1 << 20;
+/// The least that makes a container: a disk of 1 MiB with a partition map is enough.
+pub(crate) const MIN_CONTAINER_LEN: u64 = (1 << 20) - (64 << 10);
 /// The most that this knows the structures of: beyond, the space manager's numbers of CIBs have not been seen anywhere.
 pub(crate) const MAX_CONTAINER_LEN: u64 = 1 << 50;
 /// A container has room for one volume more for each started one of so many bytes.
-const BYTES_PER_VOLUME: u64 = 512 << 20;
+pub(crate) const BYTES_PER_VOLUME: u64 = 512 << 20;
 /// Below, the fourth of the words about ephemeral objects is larger.
 const SMALL_CONTAINER: u64 = 128 << 20;
 /// Checkpoints that the areas have room for.
@@ -105,8 +105,13 @@ impl Geometry {
 
     /// Where the arrays of the space manager begin.
     pub(crate) fn spaceman_arrays(&self) -> SpacemanArrays {
+        self.spaceman_arrays_from(SPACEMAN_ARRAYS)
+    }
+
+    /// The same of one in which the first of them begins at `pool_xids`.
+    pub(crate) fn spaceman_arrays_from(&self, pool_xids: u32) -> SpacemanArrays {
         let aligned = |len: u64| len.next_multiple_of(8);
-        let pool_xids = u64::from(SPACEMAN_ARRAYS);
+        let pool_xids = u64::from(pool_xids);
         let pool_slots = pool_xids + 8 * self.pool_bitmap_blocks;
         let ring_free_next = pool_slots + aligned(2 * self.pool_bitmap_blocks);
         let main = ring_free_next + aligned(2 * self.ring_blocks());

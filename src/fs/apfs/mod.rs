@@ -4,7 +4,6 @@
 //! [`Container::open_volume`] opens one of the volumes, or a snapshot, as a file system. Nodes of trees are read and verified as
 //! they are needed. Sections of `docs/formats/apfs.md` are cited as §n throughout.
 
-mod bitmap;
 mod btree;
 pub mod build;
 mod check;
@@ -15,6 +14,7 @@ mod der;
 #[cfg(feature = "testing")]
 mod exposed;
 mod file_system;
+mod foretold;
 mod free;
 mod geometry;
 mod keys;
@@ -44,6 +44,6 @@ pub(crate) use exposed::{read_keybag_bytes, read_node, read_record, reseal, samp
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]
 pub(crate) use free::free_map_of;
-pub use summary::{Locking, Snapshot, Summary};
+pub use summary::{Label, Locking, Snapshot, Summary};
 pub use volume::Apfs;
-pub use write::{ApfsMut, FallBack, WriteOptions};
+pub use write::{ApfsMut, ContainerMut, FallBack, WriteOptions};

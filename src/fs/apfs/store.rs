@@ -43,9 +43,17 @@ impl Store {
         bytes.ok_or_else(|| Error::new(Kind::Limit, layer, format!("{count} blocks are more than memory holds")))
     }
 
+    /// The block of an object, unverified. An error names the object.
+    pub(super) fn block(&self, layer: &'static str, oid: Oid, paddr: Paddr) -> Result<Box<[u8]>> {
+        self.read(layer, paddr, 1).map_err(|error| match error.kind() {
+            Kind::Corrupt => self.corrupt(layer, oid, paddr, error.message()),
+            _ => error,
+        })
+    }
+
     /// A physical object of one block, whose header must be right.
     pub(super) fn object(&self, layer: &'static str, paddr: Paddr, kind: u32) -> Result<Box<[u8]>> {
-        let block = self.read(layer, paddr, 1)?;
+        let block = self.block(layer, Oid(paddr.0), paddr)?;
         self.check(layer, &block, paddr, &Expected { oid: Oid(paddr.0), kind, subtype: 0 })?;
         Ok(block)
     }

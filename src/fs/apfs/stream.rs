@@ -1,5 +1,6 @@
 //! Streams of bytes over extents: contents of files and long attributes (§8.5).
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const LAYER: &str = "apfs stream";
 
 /// What lies at a run of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stored {
+pub(super) enum Stored {
     /// Blocks from this byte of the container on; the first one's number for the cipher.
     Data { at: u64, crypto_id: u64 },
     /// Blocks that were never written.
@@ -26,16 +27,26 @@ enum Stored {
 
 /// A run of a stream: whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
-    start: u64,
-    len: u64,
-    stored: Stored,
+pub(super) struct Run {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) stored: Stored,
 }
 
 impl Run {
     fn end(&self) -> u64 {
         // Checked when the run was made.
         self.start + self.len
+    }
+
+    /// The part of it within `range`, whole blocks of it.
+    fn within(&self, range: Range<u64>, block: u64) -> Self {
+        let before = range.start - self.start;
+        let stored = match self.stored {
+            Stored::Data { at, crypto_id } => Stored::Data { at: at + before, crypto_id: crypto_id.wrapping_add(before / block) },
+            Stored::Unwritten => Stored::Unwritten,
+        };
+        Self { start: range.start, len: range.end - range.start, stored }
     }
 }
 
@@ -51,8 +62,8 @@ pub(super) enum Extents<'t> {
 pub(super) struct Stream {
     store: Store,
     cipher: Option<Arc<VolumeCipher>>,
-    /// Ascending; what is between them is zero.
-    runs: Box<[Run]>,
+    /// By where they begin; what is between them is zero.
+    runs: BTreeMap<u64, Run>,
     len: u64,
 }
 
@@ -65,18 +76,50 @@ impl Stream {
         id: FileId,
         len: u64,
     ) -> Result<Self> {
-        let runs = Collector { store, id, runs: Vec::new() }.collect(extents, len)?;
-        Ok(Self { store: store.clone(), cipher: cipher.cloned(), runs: runs.into(), len })
+        let runs = Collector { store, id, runs: BTreeMap::new() }.collect(extents, len)?;
+        Ok(Self { runs, len, ..Self::empty(store, cipher) })
+    }
+
+    /// A stream without bytes.
+    pub(super) fn empty(store: &Store, cipher: Option<&Arc<VolumeCipher>>) -> Self {
+        Self { store: store.clone(), cipher: cipher.cloned(), runs: BTreeMap::new(), len: 0 }
+    }
+
+    /// The stream is `len` bytes long now, and `range` of it, whole blocks, lies in `runs`, which may reach beyond.
+    pub(super) fn change(&mut self, range: Range<u64>, runs: &[Run], len: u64) {
+        let start = runs.first().map_or(range.start, |first| first.start.min(range.start));
+        let end = runs.last().map_or(range.end, |last| last.end().max(range.end));
+        self.forget(start..end);
+        self.runs.extend(runs.iter().map(|run| (run.start, *run)));
+        self.len = len;
+        self.forget(len.next_multiple_of(self.block())..u64::MAX);
+    }
+
+    fn block(&self) -> u64 {
+        self.store.block_size.get().into()
+    }
+
+    /// Nothing is known to lie in `range`, whole blocks, any more.
+    fn forget(&mut self, range: Range<u64>) {
+        let before = self.runs.range(..range.start).next_back().filter(|(_, run)| run.end() > range.start);
+        let from = before.map_or(range.start, |(start, _)| *start);
+        let within: Vec<_> = self.runs.range(from..range.end).map(|(_, run)| *run).collect();
+        for run in within {
+            self.runs.remove(&run.start);
+            let rest = [run.start..run.end().min(range.start), run.start.max(range.end)..run.end()];
+            for rest in rest.into_iter().filter(|rest| rest.start < rest.end) {
+                self.runs.insert(rest.start, run.within(rest, self.block()));
+            }
+        }
     }
 
     /// The run at `offset`, which is below the length, cut to `length` bytes; `None` for zeros that nothing is stored for.
     fn locate(&self, offset: u64, length: u64) -> (u64, Option<&Run>) {
-        let at = self.runs.partition_point(|run| run.end() <= offset);
-        match self.runs.get(at) {
-            Some(run) if run.start <= offset => (length.min(run.end() - offset), Some(run)),
-            Some(next) => (length.min(next.start - offset), None),
-            None => (length, None),
+        if let Some((_, run)) = self.runs.range(..=offset).next_back().filter(|(_, run)| run.end() > offset) {
+            return (length.min(run.end() - offset), Some(run));
         }
+        let next = self.runs.range(offset..).next();
+        (next.map_or(length, |(start, _)| length.min(start - offset)), None)
     }
 
     fn read_run(&self, run: &Run, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -107,11 +150,11 @@ impl Stream {
 struct Collector<'a> {
     store: &'a Store,
     id: FileId,
-    runs: Vec<Run>,
+    runs: BTreeMap<u64, Run>,
 }
 
 impl Collector<'_> {
-    fn collect(mut self, extents: Extents<'_>, len: u64) -> Result<Vec<Run>> {
+    fn collect(mut self, extents: Extents<'_>, len: u64) -> Result<BTreeMap<u64, Run>> {
         match extents {
             Extents::Records(tree) => {
                 let mut cursor = tree.seek(&Key::Record(RecordKey::numbered(self.id, record_type::FILE_EXTENT, 0)))?;
@@ -149,7 +192,7 @@ impl Collector<'_> {
         if len == 0 || !len.is_multiple_of(block) || !start.is_multiple_of(block) || start.checked_add(len).is_none() {
             return Err(self.corrupt(&format!("{len} bytes at {start} are no whole blocks")));
         }
-        if let Some(before) = self.runs.last().filter(|run| run.end() > start) {
+        if let Some((_, before)) = self.runs.last_key_value().filter(|(_, run)| run.end() > start) {
             return Err(self.corrupt(&format!("the extent at {start} begins before the one before it ends at {}", before.end())));
         }
         if paddr == Paddr(0) {
@@ -164,7 +207,7 @@ impl Collector<'_> {
             0 => Stored::Data { at: self.store.offset(paddr), crypto_id: extent.crypto_id.get() },
             _ => Stored::Unwritten,
         };
-        self.runs.push(Run { start, len, stored });
+        self.runs.insert(start, Run { start, len, stored });
         Ok(())
     }
 

@@ -74,14 +74,42 @@ pub struct Snapshot {
 impl Summary {
     /// Whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
     pub fn is_auxiliary(&self) -> bool {
-        matches!(
-            self.role,
-            Some("Recovery" | "VM" | "Preboot" | "Installer" | "Baseband" | "Update" | "xART" | "Hardware" | "Prelogin")
-        )
+        is_auxiliary(self.role)
     }
 }
 
+/// What tells a volume from the others of its container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// As in [`Summary`].
+    pub number: u32,
+    /// As in [`Summary`].
+    pub name: String,
+    /// As in [`Summary`].
+    pub role: Option<&'static str>,
+}
+
+impl Label {
+    /// As of a [`Summary`].
+    pub fn is_auxiliary(&self) -> bool {
+        is_auxiliary(self.role)
+    }
+}
+
+fn is_auxiliary(role: Option<&str>) -> bool {
+    matches!(role, Some("Recovery" | "VM" | "Preboot" | "Installer" | "Baseband" | "Update" | "xART" | "Hardware" | "Prelogin"))
+}
+
 impl Container {
+    /// How the volumes are called, in the order of their slots, from their superblocks alone; an error for each that cannot be read.
+    pub fn labels(&self) -> Vec<Result<Label>> {
+        let label = |(number, oid)| {
+            let (raw, _) = self.volume_superblock(oid)?;
+            Ok(Label { number, name: raw.label(), role: role(&raw) })
+        };
+        (1..).zip(self.volume_oids()).map(label).collect()
+    }
+
     /// The volumes, in the order of their slots; an error for each whose superblock cannot be read.
     pub fn volumes(&self) -> Vec<Result<Summary>> {
         (1..).zip(self.volume_oids()).map(|(number, oid)| self.summary(number, oid)).collect()

@@ -110,7 +110,7 @@ fn put(block: u64, offset: usize, value: &[u8]) -> impl FnOnce(&mut [u8]) {
 #[test]
 fn broken_containers_are_refused_with_object_and_block() {
     let leaf = at::FILES + 1;
-    let table: [(u64, usize, &[u8], &str); 9] = [
+    let table: [(u64, usize, &[u8], &str); 10] = [
         (leaf, 0x08, &[9], "object 0x405 in block 16: object 0x409 is found there"),
         (leaf, 0x22, &[1], "object 0x405 in block 16: has flags 0x2 on level 1"),
         (leaf, 0x24, &[0xFF; 4], "claims 4294967295 keys in a table"),
@@ -119,6 +119,7 @@ fn broken_containers_are_refused_with_object_and_block() {
         (leaf, 0x10, &[6], "transaction 7 expected, 6 found"),
         (at::VOLUME, 0x20, b"XXXX", "a volume superblock (APSB) expected"),
         (at::VOLUME, 0x38, &[0, 4], "features (0x400) that are not read"),
+        (at::VOLUME, 0x80, &[0, 0, 1], "object 0x10000 in block 65536: blocks 65536+1 reach past the container's"),
         (at::OMAP_TREE, BLOCK - 0x28 + 4, &[0, 0x20], "nodes of 8192 bytes, 4096 expected"),
     ];
     for (block, offset, value, words) in table {

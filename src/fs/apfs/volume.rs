@@ -109,8 +109,13 @@ impl Apfs {
         Ok(object)
     }
 
-    /// The first `len` bytes of a stream.
+    /// The first `len` bytes of a stream, for reading.
     pub(super) fn stream(&self, id: FileId, len: u64) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(self.runs(id, len)?))
+    }
+
+    /// The same as what it is.
+    pub(super) fn runs(&self, id: FileId, len: u64) -> Result<Stream> {
         if self.dataless && len > 0 {
             return Err(Error::unsupported(LAYER, "the snapshot was kept without the contents of files"));
         }
@@ -118,7 +123,7 @@ impl Apfs {
             Some(tree) => Extents::Sealed(tree),
             None => Extents::Records(&self.files),
         };
-        Ok(Arc::new(Stream::open(self.store(), self.cipher.as_ref(), extents, id, len)?))
+        Stream::open(self.store(), self.cipher.as_ref(), extents, id, len)
     }
 }
 

@@ -90,9 +90,14 @@ pub(in crate::fs) fn fill(
     meanwhile: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let filling = Filling::new(tree, places, device, progress);
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    let range = places.range();
+    let stretches = if range.is_empty() { 0 } else { range.end.div_ceil(STRETCH) - range.start / STRETCH };
+    let others = match stretches {
+        0 => 0,
+        _ => std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS) as u64 - 1,
+    };
     std::thread::scope(|scope| {
-        for _ in 1..threads {
+        for _ in 0..others.min(stretches) {
             scope.spawn(|| filling.work());
         }
         match meanwhile() {

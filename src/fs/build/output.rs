@@ -14,6 +14,7 @@ pub(in crate::fs) struct Output<'a> {
     device: &'a dyn BlockDevice,
     /// Every byte of the device is zero, and zeros need not be written.
     zeroed: bool,
+    /// As large as was needed so far, at most [`BUFFER`].
     buffer: Vec<u8>,
     /// Where the buffer's first byte belongs.
     start: u64,
@@ -23,7 +24,7 @@ pub(in crate::fs) struct Output<'a> {
 impl<'a> Output<'a> {
     /// The next byte goes to `position`. Every byte of the device is zero.
     pub(in crate::fs) fn new(device: &'a dyn BlockDevice, position: u64) -> Self {
-        Self { device, zeroed: true, buffer: vec![0; BUFFER], start: position, filled: 0 }
+        Self { device, zeroed: true, buffer: Vec::new(), start: position, filled: 0 }
     }
 
     /// The same of a device that may have anything.
@@ -52,7 +53,12 @@ impl<'a> Output<'a> {
 
     /// Appends `length` bytes, not more than [`room`](Self::room), that `fill` puts in place.
     pub(in crate::fs) fn append_with(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-        fill(&mut self.buffer[self.filled..self.filled + length])?;
+        let end = self.filled + length;
+        if self.buffer.len() < end {
+            // A tree of three blocks should not cost touching a whole buffer's pages.
+            self.buffer.resize(end.next_power_of_two(), 0);
+        }
+        fill(&mut self.buffer[self.filled..end])?;
         self.filled += length;
         if self.room() == 0 { self.flush() } else { Ok(()) }
     }

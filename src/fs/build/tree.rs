@@ -9,6 +9,8 @@ use crate::{Error, Kind, Result};
 
 /// The most hard links that macOS allows.
 const MAX_LINKS: usize = 32767;
+/// Bytes of the longest symbolic link that macOS follows.
+const MAX_TARGET: usize = 1023;
 
 /// Refuses trees that break the rules of [`Tree`].
 pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
@@ -27,6 +29,28 @@ pub(in crate::fs) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
             if target.is_none_or(|target| matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))) {
                 return wrong("a hard link leads to a node before it that is neither a folder nor a hard link");
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what no record can express, and lets `attributes` do so for the attributes of each node and put them in order.
+pub(in crate::fs) fn prepare(
+    tree: &mut Tree,
+    layer: &'static str,
+    attributes: impl Fn(&mut SourceNode) -> Result<()>,
+) -> Result<()> {
+    for node in 0..tree.nodes.len() {
+        let named = |error: Error, tree: &Tree| error.named(path(tree, node as u32));
+        if let SourceKind::Symlink(target) = &tree.nodes[node].kind
+            && (target.is_empty() || target.len() > MAX_TARGET)
+        {
+            let message = format!("the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}", target.len());
+            return Err(named(Error::new(Kind::Limit, layer, message), tree));
+        }
+        // What a hard link says of attributes is not looked at: they are those of the node it leads to.
+        if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
+            attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
         }
     }
     Ok(())

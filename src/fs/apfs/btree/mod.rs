@@ -320,7 +320,7 @@ impl Reader<'_> {
             Addressing::Virtual(view, cipher) => (view.locate(oid)?, cipher.as_deref()),
         };
         let Located { paddr, xid, flags } = located;
-        let mut bytes = self.store.read(layer, paddr, 1)?;
+        let mut bytes = self.store.block(layer, oid, paddr)?;
         if flags & omap_value::ENCRYPTED != 0 {
             let Some(cipher) = cipher else {
                 return Err(Error::new(Kind::WrongKey, layer, format!("object {oid:#x} in block {paddr} is encrypted")));

@@ -3,9 +3,10 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::XID;
+use super::node::{TreeKind, put};
 use super::places::Places;
 use super::space::{Queues, Space};
-use super::tree::{TreeKind, TreePlace, Writer, empty_root, put};
+use super::tree::{TreePlace, Writer, empty_root};
 use super::volume::{omap, omap_record};
 use crate::Result;
 use crate::device::BlockDevice;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use zerocopy::IntoBytes;
 use zeroize::Zeroizing;
 
-use super::tree::put;
+use super::node::put;
 use super::{BLOCK_SIZE, LAYER, XID};
 use crate::crypt::{MOST_ITERATIONS, hmac_sha256, pbkdf2_sha256, random, wrap_key};
 use crate::fs::VolumeEncryption;

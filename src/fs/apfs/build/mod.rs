@@ -3,17 +3,18 @@
 //! Everything is planned before the first byte is written: numbers and order of all files ([`objects`]), where their contents
 //! go ([`streams`]), how large the trees are ([`volume::measure`]), where everything lies ([`places`], in the sizes of
 //! [`geometry`](super::geometry)). Then contents are written where they belong by several threads, the trees bottom up from
-//! sorted records ([`files`], [`tree`]), the space manager ([`space`]), and when all that is durable the superblock in block 0.
+//! sorted records ([`files`], [`tree`], [`node`]), the space manager ([`space`]), and when all that is durable the superblock in block 0.
 //! It is one transaction and one checkpoint. The used blocks are the container's first ones, but for a gap.
 
 mod container;
 mod files;
 mod keys;
+pub(super) mod node;
 mod objects;
 mod places;
 mod records;
 mod sealing;
-mod space;
+pub(super) mod space;
 mod streams;
 pub(super) mod tree;
 pub(super) mod volume;
@@ -256,7 +257,7 @@ impl VolumePlan for Plan {
         let geometry = Geometry::new(info.len, BLOCK_SIZE)?;
         if self.volumes.len() as u64 > u64::from(geometry.max_volumes) {
             let message = format!(
-                "a container of {} bytes has room for {} volumes, one for each started 512 MiB, and {} were asked for",
+                "a container of {} bytes has room for one volume for each started 512 MiB, {} in all, and {} were asked for",
                 info.len,
                 geometry.max_volumes,
                 self.volumes.len()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::LAYER;
 use super::streams;
 use crate::fs::FileKind;
-use crate::fs::apfs::layout::FileId;
+use crate::fs::apfs::layout::{Counts, FileId};
 use crate::fs::apfs::names::NameRules;
 use crate::fs::build::tree::{by_parent, links, path, resolve};
 use crate::fs::source::{SourceKind, Tree};
@@ -31,16 +31,6 @@ pub(super) struct Objects {
     siblings: BTreeMap<u32, FileId>,
     pub(super) next_id: FileId,
     pub(super) counts: Counts,
-}
-
-/// What a volume counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) files: u64,
-    /// Without the root.
-    pub(super) folders: u64,
-    pub(super) symlinks: u64,
-    pub(super) others: u64,
 }
 
 impl Objects {

@@ -6,16 +6,16 @@ use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U64};
 
 use super::XID;
+use super::node::put;
 use super::places::Places;
-use super::tree::put;
 use crate::Result;
-use crate::fs::apfs::bitmap::set_bits;
-use crate::fs::apfs::geometry::Geometry;
+use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
 use crate::fs::apfs::layout::{
-    ChunkInfoRaw, ChunkRaw, FreeQueueRaw, NO_SLOT, ObjectRaw, Oid, Paddr, RING_VERSIONS, SPACEMAN_ARRAYS, SpacemanDeviceRaw,
-    SpacemanRaw, SpacemanVersionRaw, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, seal, space_device,
-    spaceman_flags, storage,
+    BlockSize, ChunkInfoRaw, ChunkRaw, FreeQueueRaw, NO_SLOT, ObjectRaw, Oid, Paddr, RING_VERSIONS, SPACEMAN_ARRAYS,
+    SpacemanDeviceRaw, SpacemanRaw, SpacemanVersionRaw, Xid, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, seal,
+    space_device, spaceman_flags, storage,
 };
+use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
 
 /// The space of a container whose used blocks are its first ones.
@@ -103,7 +103,7 @@ impl<'a> Space<'a> {
 
     fn chunk_info(&self, index: u64) -> Vec<u8> {
         let chunks = index * self.per_cib..((index + 1) * self.per_cib).min(self.geometry.chunks);
-        let mut block = self.info_block(object_type::CHUNK_INFO, self.cib(index), index, &chunks);
+        let mut block = info_block(self.geometry.block_size, object_type::CHUNK_INFO, (self.cib(index), XID), index, &chunks);
         let mut at = size_of::<ChunkInfoRaw>();
         for chunk in chunks {
             let first = chunk * self.per_chunk;
@@ -126,21 +126,13 @@ impl<'a> Space<'a> {
 
     fn chunk_info_addresses(&self, index: u64) -> Vec<u8> {
         let cibs = index * self.per_cab..((index + 1) * self.per_cab).min(self.geometry.cibs);
-        let mut block = self.info_block(object_type::CHUNK_INFO_ADDRESSES, self.cab(index), index, &cibs);
+        let mut block =
+            info_block(self.geometry.block_size, object_type::CHUNK_INFO_ADDRESSES, (self.cab(index), XID), index, &cibs);
         let mut at = size_of::<ChunkInfoRaw>();
         for cib in cibs {
             at += put(&mut block, at, &U64::from(self.cib(cib)));
         }
         seal(&mut block);
-        block
-    }
-
-    fn info_block(&self, kind: u32, place: Paddr, index: u64, inside: &Range<u64>) -> Vec<u8> {
-        let object = ObjectRaw::new(Oid(place.0), XID, kind | storage::PHYSICAL, 0);
-        // The numbers of CIBs of the largest container fit.
-        let head = ChunkInfoRaw { object, index: (index as u32).into(), count: ((inside.end - inside.start) as u32).into() };
-        let mut block = vec![0; self.geometry.block_size.bytes()];
-        put(&mut block, 0, &head);
         block
     }
 
@@ -198,27 +190,48 @@ impl<'a> Space<'a> {
         let version =
             SpacemanVersionRaw { version: 1.into(), struct_size: SPACEMAN_ARRAYS.into(), ..SpacemanVersionRaw::new_zeroed() };
         put(&mut object, at, &version);
-        self.put_arrays(&mut object, slots);
+        self.put_arrays(&mut object);
         seal(&mut object);
         object
     }
 
-    fn put_arrays(&self, object: &mut [u8], slots: u64) {
+    fn put_arrays(&self, object: &mut [u8]) {
         let (geometry, arrays) = (self.geometry, self.geometry.spaceman_arrays());
-        let used = geometry.pool_bitmap_blocks;
-        for bitmap in 0..used {
-            put(object, (arrays.pool_xids + 8 * bitmap) as usize, &U64::from(XID));
-            put(object, (arrays.pool_slots + 2 * bitmap) as usize, &U16::new(bitmap as u16));
-        }
-        for slot in 0..slots {
-            let free = slot >= used && slot + 1 < slots;
-            let next = if free { (slot + 1) as u16 } else { NO_SLOT };
-            put(object, (arrays.ring_free_next + 2 * slot) as usize, &U16::new(next));
-        }
+        put_ring(object, geometry, &arrays, XID);
         let listed = if geometry.cabs > 0 { geometry.cabs } else { geometry.cibs };
         for index in 0..listed {
             let place = if geometry.cabs > 0 { self.cab(index) } else { self.cib(index) };
             put(object, (arrays.main + 8 * index) as usize, &U64::from(place));
         }
+    }
+}
+
+/// A block that describes chunks or lists such blocks, those with the numbers `inside`, without what it says of them.
+pub(in crate::fs::apfs) fn info_block(
+    size: BlockSize,
+    kind: u32,
+    (place, xid): (Paddr, Xid),
+    index: u64,
+    inside: &Range<u64>,
+) -> Vec<u8> {
+    let object = ObjectRaw::new(Oid(place.0), xid, kind | storage::PHYSICAL, 0);
+    // The numbers of CIBs of the largest container fit.
+    let head = ChunkInfoRaw { object, index: (index as u32).into(), count: ((inside.end - inside.start) as u32).into() };
+    let mut block = vec![0; size.bytes()];
+    put(&mut block, 0, &head);
+    block
+}
+
+/// Puts the arrays of a ring into the space manager of which only the first slots are used, by the pool's bitmaps in order.
+pub(in crate::fs::apfs) fn put_ring(object: &mut [u8], geometry: &Geometry, arrays: &SpacemanArrays, xid: Xid) {
+    let (used, slots) = (geometry.pool_bitmap_blocks, geometry.ring_blocks());
+    for bitmap in 0..used {
+        put(object, (arrays.pool_xids + 8 * bitmap) as usize, &U64::from(xid));
+        put(object, (arrays.pool_slots + 2 * bitmap) as usize, &U16::new(bitmap as u16));
+    }
+    for slot in 0..slots {
+        let free = slot >= used && slot + 1 < slots;
+        let next = if free { (slot + 1) as u16 } else { NO_SLOT };
+        put(object, (arrays.ring_free_next + 2 * slot) as usize, &U16::new(next));
     }
 }

@@ -5,18 +5,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::LAYER;
-use super::tree::TreeKind;
+use super::node::TreeKind;
 use crate::fs::apfs::layout::{BlockSize, MAX_EMBEDDED_XATTR, Paddr, xattr_name};
 use crate::fs::build::filling::{Content, Piece, Places};
-use crate::fs::build::tree::{body, path};
+use crate::fs::build::tree::{self, body, path};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// The longest name of an attribute that macOS takes, in bytes.
 const MAX_ATTRIBUTE_NAME: usize = 127;
-/// The longest symbolic link that macOS follows.
-const MAX_TARGET: usize = 1023;
 /// Smaller files are stored without holes: asking the host costs more than it saves.
 const LEAST_SPARSE: u64 = 64 << 10;
 
@@ -241,20 +239,7 @@ impl Places for Blocks<'_> {
 
 /// Refuses what a record cannot express; puts attributes in the order of the tree and leaves out what says nothing.
 pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
-    for node in 0..tree.nodes.len() {
-        let named = |error: Error, tree: &Tree| error.named(path(tree, node as u32));
-        if let SourceKind::Symlink(target) = &tree.nodes[node].kind
-            && (target.is_empty() || target.len() > MAX_TARGET)
-        {
-            let message = format!("the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}", target.len());
-            return Err(named(Error::new(Kind::Limit, LAYER, message), tree));
-        }
-        // What a hard link says of attributes is not looked at: they are those of the node it leads to.
-        if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
-            prepare_attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
-        }
-    }
-    Ok(())
+    tree::prepare(tree, LAYER, prepare_attributes)
 }
 
 fn prepare_attributes(source: &mut SourceNode) -> Result<()> {

@@ -4,15 +4,16 @@ use zerocopy::FromZeros;
 
 use super::XID;
 use super::files::Sink;
-use super::objects::Counts;
+use super::node::{TreeKind, put};
 use super::places::{Nodes, VolumePlace};
 use super::records::Style;
-use super::tree::{Shape, TreeKind, TreePlace, Writer, empty_root, put};
+use super::tree::{Shape, TreePlace, Writer, empty_root};
 use crate::Result;
 use crate::device::BlockDevice;
 use crate::fs::apfs::layout::{
-    BlockSize, FileId, MetaCryptoRaw, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr, VOLUME_MAGIC,
-    VOLUME_NAME_LEN, VolumeRaw, object_type, omap_value, seal, storage, volume_features, volume_flags, volume_incompatible,
+    BlockSize, Counts, FileId, MetaCryptoRaw, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw, OmapValueRaw, Paddr,
+    VOLUME_MAGIC, VOLUME_NAME_LEN, VolumeRaw, object_type, omap_value, seal, storage, volume_features, volume_flags,
+    volume_incompatible,
 };
 use crate::fs::build::output::Output;
 use zerocopy::IntoBytes;

@@ -14,7 +14,7 @@ use crate::fs::apfs::layout::*;
 use crate::fs::apfs::names::NameRules;
 use crate::fs::apfs::volume::Apfs;
 use crate::fs::apfs::{ApfsMut, WriteOptions};
-use crate::fs::source::{SourceKind, SourceNode, Stream, Tree as SourceTree};
+use crate::fs::patient;
 use crate::fs::{FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, Timestamp, VolumePlan};
 use crate::progress::Silent;
 
@@ -26,37 +26,12 @@ pub(in crate::fs::apfs) struct Patient {
     pub(in crate::fs::apfs) bytes: Vec<u8>,
 }
 
-fn source() -> SourceTree {
-    let mut tree = SourceTree::empty(Timestamp::from_seconds(1_600_000_000));
-    let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {
-        let node = tree.nodes.len() as u32;
-        let root = tree.nodes[0].clone();
-        tree.nodes.push(SourceNode { parent, name: name.into(), kind, mode, ..root });
-        node
-    };
-    let file = |len: usize| SourceKind::File(Stream::Bytes(vec![0x41; len].into()));
-    let folder = add(0, "folder", SourceKind::Folder, 0o755);
-    let inner = add(folder, "inner", SourceKind::Folder, 0o755);
-    for number in 0..60 {
-        add(if number % 2 == 0 { folder } else { inner }, &format!("file {number}"), file(5000), 0o644);
-    }
-    let linked = add(0, "first name", file(9000), 0o600);
-    add(folder, "second name", SourceKind::HardLink(linked), 0o600);
-    add(0, "symlink", SourceKind::Symlink("folder/inner".into()), 0o755);
-    let with_attributes = add(0, "with attributes", file(100), 0o644);
-    let xattrs = &mut tree.nodes[with_attributes as usize].xattrs;
-    xattrs.push(("small".into(), Stream::Bytes(vec![1; 20].into())));
-    xattrs.push(("large".into(), Stream::Bytes(vec![2; 20_000].into())));
-    xattrs.push(("com.apple.system.Security".into(), Stream::Bytes(vec![3; 44].into())));
-    tree
-}
-
 fn build(len: usize) -> Vec<u8> {
     let created = Timestamp::from_seconds(1_700_000_000);
     let volume = NewVolume { name: "Patient".into(), case_sensitive: false, uuid: uuid::Uuid::nil() };
     let options = Options { volumes: vec![volume], created, latest: None, uuid: uuid::Uuid::nil() };
     let device = Arc::new(Memory::zeros(len));
-    Plan::new(source(), options).unwrap().build(&*device, &Silent).unwrap();
+    Plan::new(patient::tree(60, &[]), options).unwrap().build(&*device, &Silent).unwrap();
     // A second checkpoint, so that something waits in the queues.
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     let options = WriteOptions { now: Some(Timestamp::from_seconds(1_750_000_000)) };

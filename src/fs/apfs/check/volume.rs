@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Checker;
 use super::blocks::Blocks;
-use super::files::{Counts, Files, Rules};
+use super::files::{Files, Rules};
 use super::omap::{Objects, Scope};
 use super::references::References;
 use super::report::Report;
@@ -14,7 +14,7 @@ use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::layout::{
-    FextValueRaw, FileExtentRaw, FileId, IntegrityRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid, object_type, omap_flags,
+    Counts, FextValueRaw, FileExtentRaw, FileId, IntegrityRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid, object_type, omap_flags,
     storage, until_nul, volume_features, volume_incompatible,
 };
 use crate::fs::apfs::names::NameRules;
@@ -51,7 +51,7 @@ pub(super) fn superblock(
 ) -> Result<Option<(VolumeRaw, Paddr)>> {
     let store = &checker.container.store;
     let Some(entry) = report.keep(objects.use_object(oid, checker.newest()))? else { return Ok(None) };
-    let Some(block) = report.keep(store.read(LAYER, entry.paddr, 1))? else { return Ok(None) };
+    let Some(block) = report.keep(store.block(LAYER, oid, entry.paddr))? else { return Ok(None) };
     let expected = Expected { oid, kind: object_type::VOLUME, subtype: 0 };
     let Some(header) = report.keep(store.check(LAYER, &block, entry.paddr, &expected))? else { return Ok(None) };
     let wrong = |message: String| store.corrupt(LAYER, oid, entry.paddr, message);
@@ -226,7 +226,7 @@ impl VolumeCheck<'_, '_> {
                 continue;
             }
             let Some(entry) = report.keep(objects.use_object(oid, xid))? else { continue };
-            let Some(block) = report.keep(container.store.read(LAYER, entry.paddr, 1))? else { continue };
+            let Some(block) = report.keep(container.store.block(LAYER, oid, entry.paddr))? else { continue };
             report.keep(container.store.check(LAYER, &block, entry.paddr, &Expected { oid, kind, subtype: 0 }))?;
             if kind == object_type::INTEGRITY
                 && IntegrityRaw::read_from_prefix(&block).is_ok_and(|(integrity, _)| integrity.broken_xid.get() != 0)

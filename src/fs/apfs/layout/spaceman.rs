@@ -127,7 +127,7 @@ pub(crate) struct ChunkInfoRaw {
 const _: () = assert!(size_of::<ChunkInfoRaw>() == 0x28);
 
 /// A chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct ChunkRaw {
     /*00*/ pub(crate) xid: U64, // not 0; that of the CIB is the highest in it

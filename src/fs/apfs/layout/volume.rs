@@ -164,6 +164,15 @@ pub(crate) struct VolumeRaw {
 }
 const _: () = assert!(size_of::<VolumeRaw>() == 0x478);
 
+/// What a volume counts: objects by what they are, without the root, `private-dir`, and files that are deleted while they are open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) files: u64,
+    pub(crate) folders: u64,
+    pub(crate) symlinks: u64,
+    pub(crate) others: u64,
+}
+
 impl VolumeRaw {
     /// The volume's UUID, also the key of its keybag.
     pub(crate) fn uuid(&self) -> Uuid {

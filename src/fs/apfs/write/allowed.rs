@@ -8,6 +8,7 @@ use crate::fs::apfs::layout::{
     ContainerRaw, Oid, OmapRaw, Paddr, VolumeRaw, omap_flags, volume_features, volume_flags, volume_incompatible,
 };
 use crate::fs::apfs::omap::Omap;
+use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
 
 /// Features of volumes that a change minds.
@@ -23,29 +24,59 @@ const INCOMPATIBLE: u64 = volume_incompatible::CASE_INSENSITIVE
     | volume_incompatible::INCOMPLETE_RESTORE
     | volume_incompatible::EXTENT_PREALLOCATION;
 
+/// Refuses an older state of a sound container.
+pub(super) fn check_newest(container: &Container) -> Result<()> {
+    let now = container.checkpoint();
+    match container.problems().is_empty() && container.checkpoints().first() != Some(&now) {
+        true => Err(Error::new(Kind::Conflict, LAYER, format!("checkpoint {now} is not the newest, so it is only read"))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a container that is only read, and says why.
+pub(super) fn check_container(container: &Container, carried: &Carried) -> Result<()> {
+    carried.check_idle()?;
+    check_features(&[(container.superblock.readonly_compatible_features.get(), 0, "the container's")])?;
+    let (store, superblock) = (&container.store, &container.superblock);
+    let desc = descriptor_area(superblock, store.blocks)?;
+    let last = u64::from(superblock.desc_index.get()) + u64::from(superblock.desc_len.get()).saturating_sub(1);
+    let place = Paddr(desc.start + last % (desc.end - desc.start));
+    check_rest(store, place, size_of::<ContainerRaw>(), "the container's")?;
+    if !container.problems().is_empty() || container.checkpoints().first() != Some(&container.checkpoint()) {
+        return Err(Error::new(Kind::Conflict, LAYER, "only the newest checkpoint of a sound container is changed"));
+    }
+    Ok(())
+}
+
+fn refused(message: impl std::fmt::Display) -> Result<()> {
+    Err(Error::unsupported(LAYER, format!("{message}, so it is only read")))
+}
+
+/// Refuses features of which some are not known: those found, those known, and whose they are.
+fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
+    match features.iter().find(|(found, known, _)| found & !known != 0) {
+        Some((found, known, whose)) => refused(format_args!("{whose} features {:#x} are not known", found & !known)),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a volume that is only read, and says why.
 pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -> Result<()> {
-    carried.check_idle()?;
-    let unknown = [
-        (container.superblock.readonly_compatible_features.get(), 0, "the container's"),
+    check_container(container, carried)?;
+    let known = [
         (raw.features.get(), FEATURES, "the volume's"),
         (raw.readonly_compatible_features.get(), 0, "the volume's"),
         (raw.incompatible_features.get(), INCOMPATIBLE, "the volume's"),
     ];
-    let refused = |message: String| Err(Error::unsupported(LAYER, format!("{message}, so it is only read")));
     if raw.has(volume_incompatible::SEALED) || raw.integrity_oid.get() != 0 {
-        return refused("it is sealed".into());
+        return refused("it is sealed");
     }
-    for (found, known, whose) in unknown {
-        if found & !known != 0 {
-            return refused(format!("{whose} features {:#x} are not known", found & !known));
-        }
-    }
+    check_features(&known)?;
     if raw.features.get() & volume_features::HARD_LINK_RECORDS == 0 || !raw.hashes_names() {
-        return refused("it was made by an early version of APFS".into());
+        return refused("it was made by an early version of APFS");
     }
     if raw.flags.get() & !(volume_flags::UNENCRYPTED | volume_flags::ONE_KEY | volume_flags::PREVIOUSLY_SEALED) != 0 {
-        return refused(format!("its flags {:#x} are not known", raw.flags.get()));
+        return refused(format_args!("its flags {:#x} are not known", raw.flags.get()));
     }
     for (oid, what) in [
         (raw.revert_to_xid, "it is being reverted to a snapshot"),
@@ -55,34 +86,21 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, carried: &Carried) -
         (raw.clone_group_tree_oid, "it has groups of clones"),
     ] {
         if oid.get() != 0 {
-            return refused(what.into());
+            return refused(what);
         }
     }
-    check_rest(container, raw)?;
+    let (_, place) = container.volume_superblock(raw.object.oid.into())?;
+    check_rest(&container.store, place, size_of::<VolumeRaw>(), "the volume's")?;
     let omap = Omap::open(&container.store, Oid::from(raw.omap_oid).into_paddr())?;
-    check_omap(&omap.raw)?;
-    if !container.problems().is_empty() || container.checkpoints().first() != Some(&container.checkpoint()) {
-        return Err(Error::new(Kind::Conflict, LAYER, "only the newest checkpoint of a sound container is changed"));
-    }
-    Ok(())
+    check_omap(&omap.raw)
 }
 
 /// What follows the known part of a superblock would be lost.
-fn check_rest(container: &Container, raw: &VolumeRaw) -> Result<()> {
-    let (store, superblock) = (&container.store, &container.superblock);
-    let desc = descriptor_area(superblock, store.blocks)?;
-    let last = u64::from(superblock.desc_index.get()) + u64::from(superblock.desc_len.get()).saturating_sub(1);
-    let place = Paddr(desc.start + last % (desc.end - desc.start));
-    let (_, volume) = container.volume_superblock(raw.object.oid.into())?;
-    for (place, known, whose) in
-        [(place, size_of::<ContainerRaw>(), "the container's"), (volume, size_of::<VolumeRaw>(), "the volume's")]
-    {
-        if store.read(LAYER, place, 1)?.iter().skip(known).any(|byte| *byte != 0) {
-            let message = format!("{whose} superblock says more than is known, so it is only read");
-            return Err(Error::unsupported(LAYER, message));
-        }
+fn check_rest(store: &Store, place: Paddr, known: usize, whose: &str) -> Result<()> {
+    match store.read(LAYER, place, 1)?.iter().skip(known).any(|byte| *byte != 0) {
+        true => refused(format_args!("{whose} superblock says more than is known")),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn check_omap(raw: &OmapRaw) -> Result<()> {

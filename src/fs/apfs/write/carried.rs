@@ -1,11 +1,15 @@
 //! The ephemeral objects of a checkpoint: free queues, which are written anew, and others that every checkpoint carries on.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use zerocopy::FromBytes;
 
+use super::checkpoint::Object;
+use super::space::Space;
 use super::{LAYER, queue};
 use crate::fs::apfs::checkpoint::{self, data_area};
 use crate::fs::apfs::container::Container;
-use crate::fs::apfs::layout::{CheckpointEntryRaw, Oid, ReapListRaw, ReaperRaw, object_type, reaper_flags};
+use crate::fs::apfs::layout::{CheckpointEntryRaw, ObjectRaw, Oid, ReapListRaw, ReaperRaw, Xid, object_type, reaper_flags, seal};
 use crate::{Error, Kind, Result};
 
 /// What a checkpoint has besides the space manager.
@@ -39,6 +43,37 @@ impl Carried {
         }
         let manager = manager.ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "the space manager is in no checkpoint map"))?;
         Ok(Self { manager, objects, queue_nodes })
+    }
+
+    /// All ephemeral objects of the checkpoint of transaction `xid`. `next_oid` is the container's next number.
+    pub(super) fn of_next(&self, space: &mut Space, next_oid: &AtomicU64, xid: Xid) -> Result<Vec<Object>> {
+        let new_oid = |count| Oid(next_oid.fetch_add(count, Ordering::Relaxed));
+        let mut roots = space.queue_roots();
+        for root in &mut roots {
+            if !root.is_some() {
+                *root = new_oid(1);
+            }
+        }
+        let mut queues = Vec::new();
+        for (queue, root) in [&space.pool_queue, &space.main_queue].into_iter().zip(roots) {
+            // Numbers for all nodes but the root.
+            let first = new_oid(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
+            queues.extend(queue.nodes(space.block_size(), root, first, xid)?);
+        }
+        let manager = space.manager(roots);
+        // Some blocks: less than a hundred in the largest container.
+        let entry = CheckpointEntryRaw { size: (manager.len() as u32).into(), ..self.manager };
+        let mut objects = vec![Object { entry, bytes: manager }];
+        for (entry, bytes) in &self.objects {
+            let mut bytes = bytes.clone();
+            if let Ok((head, _)) = ObjectRaw::mut_from_prefix(&mut bytes) {
+                head.xid = xid.into();
+            }
+            seal(&mut bytes);
+            objects.push(Object { entry: *entry, bytes });
+        }
+        objects.extend(queues.into_iter().map(|(oid, bytes)| Object::queue_node(oid, bytes)));
+        Ok(objects)
     }
 
     /// Refuses a container in which something is being taken apart, or that has objects nobody here knows.

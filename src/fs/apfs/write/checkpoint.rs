@@ -3,11 +3,11 @@
 use zerocopy::FromZeros;
 
 use super::LAYER;
-use crate::fs::apfs::build::tree::put;
+use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::checkpoint::{data_area, descriptor_area};
 use crate::fs::apfs::layout::{
-    CHECKPOINT_MAP_LAST, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw, Oid, Paddr, Xid, checkpoint_map_capacity,
-    object_type, seal, storage,
+    BlockSize, CHECKPOINT_MAP_LAST, CheckpointEntryRaw, CheckpointMapRaw, ContainerRaw, ObjectRaw, Oid, Paddr, Xid,
+    checkpoint_map_capacity, object_type, seal, storage,
 };
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
@@ -30,6 +30,13 @@ impl Object {
         entry.oid = oid.into();
         Self { entry, bytes }
     }
+}
+
+/// Blocks of ephemeral objects that a checkpoint may have for the one after it to find a place beside it. A container that has
+/// grown has the rings of a smaller one.
+pub(super) fn room(raw: &ContainerRaw, size: BlockSize) -> u64 {
+    let maps = u64::from(raw.desc_blocks.get() / 2).saturating_sub(1);
+    u64::from(raw.data_blocks.get() / 2).min(maps * checkpoint_map_capacity(size) as u64)
 }
 
 /// The rings of a container, `raw` being its last checkpoint's superblock.

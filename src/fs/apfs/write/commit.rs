@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::LAYER;
-use super::checkpoint::{Object, Rings};
+use super::checkpoint::Rings;
 use super::space::{Block, Use};
 use super::tree::{ChangingTree, FIRST_NEW, Written};
 use super::volume::Volume;
@@ -65,7 +65,7 @@ impl Volume {
         self.sign(xid);
         self.move_superblock(xid, &mut blocks)?;
         blocks.extend(self.space.settle()?);
-        let objects = self.ephemeral(xid)?;
+        let objects = self.carried.of_next(&mut self.space, &self.next_oid, xid)?;
         for (place, bytes) in &blocks {
             self.store.device.write_at(self.store.offset(*place), bytes)?;
         }
@@ -171,34 +171,6 @@ impl Volume {
         let block = self.filled((place, self.read.raw.as_bytes().to_vec()));
         blocks.push(block);
         Ok(())
-    }
-
-    /// All ephemeral objects of the new checkpoint.
-    fn ephemeral(&mut self, xid: Xid) -> Result<Vec<Object>> {
-        let size = self.store.block_size;
-        let mut roots = self.space.queue_roots();
-        for root in &mut roots {
-            if !root.is_some() {
-                *root = self.new_oid(1);
-            }
-        }
-        let mut queues = Vec::new();
-        for (queue, root) in [&self.space.pool_queue, &self.space.main_queue].into_iter().zip(roots) {
-            // Numbers for all nodes but the root.
-            let first = self.new_oid(queue.nodes(size, root, Oid::NONE, xid)?.len() as u64 - 1);
-            queues.extend(queue.nodes(size, root, first, xid)?);
-        }
-        let mut objects = vec![Object { entry: self.carried.manager, bytes: self.space.manager(roots) }];
-        for (entry, bytes) in &self.carried.objects {
-            let mut bytes = bytes.clone();
-            if let Ok((head, _)) = <ObjectRaw as zerocopy::FromBytes>::mut_from_prefix(&mut bytes) {
-                head.xid = xid.into();
-            }
-            seal(&mut bytes);
-            objects.push(Object { entry: *entry, bytes });
-        }
-        objects.extend(queues.into_iter().map(|(oid, bytes)| Object::queue_node(oid, bytes)));
-        Ok(objects)
     }
 
     /// Everything on disk is what is in memory.

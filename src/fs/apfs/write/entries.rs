@@ -281,6 +281,10 @@ impl Volume {
 
     /// Gives up an object's share of its contents.
     pub(super) fn drop_contents(&mut self, inode: &Inode) -> Result<()> {
+        // Without contents it has none, though its number may be that of a stream that clones still have.
+        if inode.stream().is_none() {
+            return Ok(());
+        }
         let stream = FileId::from(inode.raw.private_id);
         let key = RecordKey::single(stream, record_type::DATA_STREAM);
         let Some(record) = self.record(key)? else { return Ok(()) };

@@ -11,6 +11,7 @@ use crate::fs::apfs::btree::{Addressing, Key, Tree, TreeKind};
 use crate::fs::apfs::layout::{
     ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags, extent_ref_kind, record_type,
 };
+use crate::fs::apfs::stream::{self, Stored};
 use crate::{Error, Kind, Result};
 
 /// A run of a stream: whole blocks.
@@ -89,6 +90,16 @@ impl Volume {
             }
         }
         Ok(runs)
+    }
+
+    /// The same for those who read the stream, who need not know of holes.
+    pub(super) fn stored_runs(&self, stream: FileId, range: &Range<u64>) -> Result<Vec<stream::Run>> {
+        let stored = |Run { start, len, place, unwritten, crypto_id }| {
+            let at = self.store.offset(place?);
+            let stored = if unwritten { Stored::Unwritten } else { Stored::Data { at, crypto_id: crypto_id.unwrap_or(0) } };
+            Some(stream::Run { start, len, stored })
+        };
+        Ok(self.runs(stream, range)?.into_iter().filter_map(stored).collect())
     }
 
     fn run(&self, stream: FileId, start: u64, value: &[u8]) -> Result<Run> {

@@ -11,8 +11,9 @@ use super::extents::StreamIds;
 use super::inode::Inode;
 use super::volume::Volume;
 use super::{LAYER, Shared, xattrs};
-use crate::device::{Access, BlockDevice, Info, Leave, Lent, Memory, read_only};
+use crate::device::{Access, BlockDevice, Info, Leave, Lent, read_only};
 use crate::fs::apfs::layout::{DataStreamIdRaw, FileId, RecordKey, record_type, xattr_name};
+use crate::fs::apfs::stream::Stream;
 use crate::fs::{Fork, NodeId, UF_COMPRESSED};
 use crate::{Error, Kind, Result};
 
@@ -23,7 +24,7 @@ pub(super) struct OpenFork {
     id: FileId,
     fork: Fork,
     /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
-    bytes: RwLock<Arc<dyn BlockDevice>>,
+    bytes: RwLock<Stream>,
     /// Its file bears the date of a write through this.
     dated: AtomicBool,
 }
@@ -70,31 +71,32 @@ impl OpenFork {
         Ok(())
     }
 
-    fn bytes(&self) -> RwLockReadGuard<'_, Arc<dyn BlockDevice>> {
+    fn bytes(&self) -> RwLockReadGuard<'_, Stream> {
         self.bytes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the stream in one operation.
+    /// Changes the stream in one operation, whose cost is that of what it touches, however long the stream is: nowhere but in
+    /// `range` do its bytes come to lie elsewhere.
     fn change(
         &self,
         volume: &mut Volume,
         grows: bool,
+        range: &Range<u64>,
         change: &dyn Fn(&mut Volume, &mut Extent, &dyn BlockDevice) -> Result<()>,
     ) -> Result<()> {
         // Nobody reads what is going to move.
         let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
-        let now = volume.change(grows, |volume| {
+        let range = whole_blocks(range, volume.block());
+        let (runs, len) = volume.change(grows, |volume| {
             let mut inode = volume.inode(self.id)?;
             let mut stream = stream_of(volume, &inode, self.fork)?;
-            change(volume, &mut stream, &**bytes)?;
+            change(volume, &mut stream, &*bytes)?;
             store(volume, &mut inode, self.fork, &stream)?;
             volume.touch(&mut inode);
             volume.put_inode(&inode)?;
-            // The tree is what the operation makes of it, also for what reads it next.
-            volume.read.files = volume.files_now()?;
-            stored(volume, &inode, self.fork)
+            Ok((volume.stored_runs(stream.ids.stream, &range)?, stream.raw.size.get()))
         })?;
-        *bytes = now;
+        bytes.change(range, &runs, len);
         self.dated.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -106,18 +108,22 @@ impl OpenFork {
         }
         let inode = volume.inode(self.id)?;
         let mut stream = stream_of(volume, &inode, self.fork)?;
-        let block = volume.block();
-        let range = offset - offset % block..(offset + buf.len() as u64).next_multiple_of(block);
+        let range = whole_blocks(&(offset..offset + buf.len() as u64), volume.block());
         if volume.in_place(stream.ids, &range)?.is_none() {
             return Ok(false);
         }
-        volume.write_stream(&mut stream, &**self.bytes(), offset, buf)?;
+        volume.write_stream(&mut stream, &*self.bytes(), offset, buf)?;
         Ok(true)
     }
 }
 
+/// The blocks that `range` lies in, as bytes.
+fn whole_blocks(range: &Range<u64>, block: u64) -> Range<u64> {
+    range.start - range.start % block..range.end.next_multiple_of(block)
+}
+
 /// The bytes of a fork as they are now.
-fn stored(volume: &Volume, inode: &Inode, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
+fn stored(volume: &Volume, inode: &Inode, fork: Fork) -> Result<Stream> {
     let found = match fork {
         Fork::Data => inode.stream().map(|stream| (FileId::from(inode.raw.private_id), stream.size.get())),
         Fork::Resource => {
@@ -125,8 +131,8 @@ fn stored(volume: &Volume, inode: &Inode, fork: Fork) -> Result<Arc<dyn BlockDev
         }
     };
     match found {
-        Some((stream, len)) => volume.read.stream(stream, len),
-        None => Ok(Arc::new(Memory::read_only([]))),
+        Some((stream, len)) => volume.read.runs(stream, len),
+        None => Ok(Stream::empty(&volume.store, volume.read.cipher.as_ref())),
     }
 }
 
@@ -183,7 +189,8 @@ impl BlockDevice for OpenFork {
         let mut at = offset;
         for piece in pieces(offset, buf) {
             if !self.write_in_place(&mut volume, at, piece)? {
-                self.change(&mut volume, true, &|volume, stream, old| volume.write_stream(stream, old, at, piece))?;
+                let range = at..at + piece.len() as u64;
+                self.change(&mut volume, true, &range, &|volume, stream, old| volume.write_stream(stream, old, at, piece))?;
             }
             at += piece.len() as u64;
         }
@@ -196,7 +203,7 @@ impl BlockDevice for OpenFork {
             return Ok(());
         }
         let mut volume = self.shared.write();
-        self.change(&mut volume, true, &|volume, stream, old| volume.zero_stream(stream, old, &range))
+        self.change(&mut volume, true, &range, &|volume, stream, old| volume.zero_stream(stream, old, &range))
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<crate::device::Extent> {
@@ -214,7 +221,8 @@ impl BlockDevice for OpenFork {
             return Ok(());
         }
         let zeros = leave == Leave::Zeros;
-        self.change(&mut volume, len > old, &|volume, stream, old| volume.resize_stream(stream, old, len, zeros))
+        let range = len.min(old)..len.max(old);
+        self.change(&mut volume, len > old, &range, &|volume, stream, old| volume.resize_stream(stream, old, len, zeros))
     }
 
     /// A file's blocks may become another's.

@@ -12,6 +12,7 @@ mod attributes;
 mod carried;
 mod checkpoint;
 mod commit;
+mod container;
 mod contents;
 mod entries;
 mod exchange;
@@ -36,6 +37,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+pub use self::container::ContainerMut;
+pub(super) use self::container::queued;
 pub use self::fall_back::FallBack;
 use self::file::{OpenFork, ReadOnly};
 use self::volume::Volume;
@@ -223,6 +226,10 @@ impl FileSystemMut for ApfsMut {
         volume.rename(from, to, existing, &|id| self.shared.is_open(id))
     }
 
+    fn swap(&self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()> {
+        self.shared.write().swap(a, b)
+    }
+
     fn remove(&self, dir: NodeId, name: &str) -> Result<()> {
         let mut volume = self.shared.write();
         volume.remove(dir, name, &|id| self.shared.is_open(id))
@@ -279,13 +286,6 @@ impl FileSystemMut for ApfsMut {
 }
 
 impl ApfsMut {
-    /// Makes free what older checkpoints wait for, by newer ones: what a trim does first.
-    pub fn release_queued(&self) -> Result<()> {
-        let mut volume = self.shared.write();
-        self.shared.settle(&mut volume)?;
-        volume.release_queued()
-    }
-
     /// Refuses to take a resource fork's blocks from under who has it open.
     fn check_closed(&self, node: NodeId, name: &str) -> Result<()> {
         let open = self.shared.open_forks().get(&(FileId(node.0), false)).is_some_and(|fork| fork.strong_count() > 0);

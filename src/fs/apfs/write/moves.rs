@@ -1,4 +1,4 @@
-//! Renaming and moving, over what is in the way if that was asked for.
+//! Renaming and moving: over what is in the way if that was asked for, or into its place.
 
 use super::LAYER;
 use super::entries::{Entry, IsOpen};
@@ -43,17 +43,45 @@ impl Volume {
             }
             volume.leave(&mut old_dir, &entry)?;
             volume.put_inode(&old_dir)?;
-            let mut new_dir = volume.inode(new_dir.id)?;
             volume.check_new(new_dir.id, to.1)?;
-            volume.rename_links(&mut inode, &entry, &new_dir, to.1)?;
-            inode.raw.changed = volume.date();
-            volume.put_inode(&inode)?;
-            volume.enter(&mut new_dir, to.1, &inode, entry.sibling)?;
-            volume.put_inode(&new_dir)?;
+            volume.arrive(&mut inode, &entry, new_dir.id, to.1)?;
             Ok(orphan)
         })?;
         self.orphans.extend(orphan);
         Ok(())
+    }
+
+    pub(super) fn swap(&mut self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()> {
+        self.change(true, |volume| {
+            let dirs = [volume.folder(a.0)?.id, volume.folder(b.0)?.id];
+            let (entry_a, mut inode_a) = volume.found(dirs[0], a.1)?;
+            let (entry_b, mut inode_b) = volume.found(dirs[1], b.1)?;
+            if inode_a.id == inode_b.id {
+                return Ok(());
+            }
+            for (inode, dir, name) in [(&inode_a, dirs[1], a.1), (&inode_b, dirs[0], b.1)] {
+                if inode.is_folder() && volume.is_within(dir, inode.id)? {
+                    return Err(Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself").named(name));
+                }
+            }
+            for (dir, entry) in dirs.into_iter().zip([&entry_a, &entry_b]) {
+                let mut dir = volume.inode(dir)?;
+                volume.leave(&mut dir, entry)?;
+                volume.put_inode(&dir)?;
+            }
+            volume.arrive(&mut inode_a, &entry_a, dirs[1], &entry_b.name)?;
+            volume.arrive(&mut inode_b, &entry_b, dirs[0], &entry_a.name)
+        })
+    }
+
+    /// Enters what was taken out under `entry` into a folder, under a name that is free there.
+    fn arrive(&mut self, inode: &mut Inode, entry: &Entry, dir: FileId, name: &str) -> Result<()> {
+        let mut dir = self.inode(dir)?;
+        self.rename_links(inode, entry, &dir, name)?;
+        inode.raw.changed = self.date();
+        self.put_inode(inode)?;
+        self.enter(&mut dir, name, inode, entry.sibling)?;
+        self.put_inode(&dir)
     }
 
     /// What an object itself says of its names.

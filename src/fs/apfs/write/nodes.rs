@@ -18,6 +18,9 @@ pub(super) struct Nodes {
     kind: TreeKind,
     state: RwLock<State>,
     cache: NodeCache,
+    /// How often a node was asked for.
+    #[cfg(test)]
+    asked: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Debug)]
@@ -30,7 +33,14 @@ struct State {
 impl Nodes {
     pub(super) fn new(store: Store, kind: TreeKind, stored: Addressing) -> Self {
         let state = RwLock::new(State { stored, changed: HashMap::new() });
-        Self { store, kind, state, cache: NodeCache::new(CACHED) }
+        Self {
+            store,
+            kind,
+            state,
+            cache: NodeCache::new(CACHED),
+            #[cfg(test)]
+            asked: std::sync::atomic::AtomicU64::default(),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -39,6 +49,12 @@ impl Nodes {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often a node was asked for.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// A node that was changed.
@@ -82,6 +98,8 @@ impl Nodes {
 
 impl NodeSource for Nodes {
     fn node(&self, oid: Oid) -> Result<Arc<Node>> {
+        #[cfg(test)]
+        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let state = self.read();
         if let Some(node) = state.changed.get(&oid) {
             return Ok(node.clone());

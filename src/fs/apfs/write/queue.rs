@@ -9,7 +9,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::LAYER;
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::apfs::btree::{Node, Sizes};
-use crate::fs::apfs::build::tree::{TreeKind, TreePlace, Writer};
+use crate::fs::apfs::build::node::TreeKind;
+use crate::fs::apfs::build::tree::{TreePlace, Writer};
 use crate::fs::apfs::layout::{BlockSize, FreeQueueKeyRaw, MAX_LEVELS, Oid, Paddr, Xid, object_type};
 use crate::fs::build::output::Output;
 use crate::{Error, Kind, Result};
@@ -104,6 +105,11 @@ impl Queue {
         let runs: Vec<_> = drained.into_iter().map(|((_, start), count)| start..start + count).collect();
         self.blocks -= runs.iter().map(|run| run.end - run.start).sum::<u64>();
         runs
+    }
+
+    /// Its runs, by the transactions that gave them up.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.runs.iter().map(|((_, start), count)| *start..start + count)
     }
 
     /// Blocks in it.

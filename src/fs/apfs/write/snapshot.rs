@@ -11,7 +11,8 @@ use super::{ApfsMut, LAYER};
 use crate::Result;
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::apfs::btree::{Addressing, Node, Sizes, TreeKind};
-use crate::fs::apfs::build::tree::{TreeKind as Shape, TreePlace, Writer, empty_root};
+use crate::fs::apfs::build::node::TreeKind as Shape;
+use crate::fs::apfs::build::tree::{TreePlace, Writer, empty_root};
 use crate::fs::apfs::layout::{
     ObjectRaw, Oid, OmapSnapshotRaw, Paddr, RecordKey, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, Xid, object_type,
     put_name, record_type, storage, tree_flags,

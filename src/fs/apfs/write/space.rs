@@ -3,6 +3,8 @@
 //! What was taken since the last commit is fresh: no checkpoint knows it, so it may be written in place and given back at once.
 //! Everything else that is given back waits in a free queue until no checkpoint that matters uses it.
 
+mod chunks;
+mod resize;
 mod settle;
 
 use std::collections::BTreeMap;
@@ -11,18 +13,17 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U64};
 
+use self::chunks::{Bits, Info, chunk_at};
+pub(super) use self::resize::Kept;
 use super::LAYER;
 use super::queue::Queue;
-use crate::fs::apfs::bitmap::{clear_bits, count_clear, run_at, set_bits};
-use crate::fs::apfs::layout::{
-    CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Oid, Paddr, SpacemanRaw, Xid, blocks_per_chunk, chunks_per_cib, cibs_per_cab,
-    object_type, space_device,
-};
+use crate::fs::apfs::layout::{BlockSize, ChunkInfoRaw, Oid, Paddr, SpacemanRaw, Xid, cibs_per_cab, space_device};
 use crate::fs::apfs::store::Store;
+use crate::fs::bitmap::{clear_bits, run_at};
 use crate::{Error, Kind, Result};
 
 /// A container of fewer blocks is a small one: 128 MiB.
-const SMALL: u64 = 1 << 15;
+pub(super) const SMALL: u64 = 1 << 15;
 
 /// The space of a container.
 #[derive(Debug)]
@@ -47,24 +48,6 @@ pub(super) struct Space {
     next: [u64; 2],
     undo: Vec<Step>,
     xid: Xid,
-}
-
-/// A block that describes chunks.
-#[derive(Debug)]
-struct Info {
-    bytes: Vec<u8>,
-    changed: bool,
-}
-
-/// A chunk's bitmap.
-#[derive(Debug)]
-struct Bits {
-    used: Vec<u8>,
-    /// Taken since the last commit.
-    fresh: Vec<u8>,
-    blocks: u64,
-    free: u64,
-    changed: bool,
 }
 
 #[derive(Debug)]
@@ -149,10 +132,6 @@ impl Space {
         Ok(pool)
     }
 
-    fn per_chunk(&self) -> u64 {
-        blocks_per_chunk(self.store.block_size).into()
-    }
-
     fn array16(&self, offset: u32, index: u32) -> Result<u16> {
         let at = offset as usize + 2 * index as usize;
         let found = self.manager.get(at..).and_then(|rest| U16::read_from_prefix(rest).ok());
@@ -164,6 +143,11 @@ impl Space {
         let place = self.manager.get_mut(at..at + 2).ok_or_else(|| corrupt("is cut short"))?;
         place.copy_from_slice(&value.to_le_bytes());
         Ok(())
+    }
+
+    /// The size of blocks.
+    pub(super) fn block_size(&self) -> BlockSize {
+        self.store.block_size
     }
 
     /// Free blocks.
@@ -239,27 +223,6 @@ impl Space {
         }
     }
 
-    /// The first free run that begins within `range`, at most `most` blocks of it.
-    fn find(&mut self, range: Range<u64>, most: u64) -> Result<Option<Range<u64>>> {
-        let mut at = range.start;
-        while at < range.end {
-            let chunk = at / self.per_chunk();
-            let first = chunk * self.per_chunk();
-            if self.chunk(chunk)?.1 == 0 {
-                at = first + self.per_chunk();
-                continue;
-            }
-            let bits = self.bits(chunk)?;
-            let (used, until) = run_at(&bits.used, (at - first) as usize, bits.blocks as usize);
-            let until = first + until as u64;
-            if !used {
-                return Ok(Some(at..until.min(at.saturating_add(most))));
-            }
-            at = until;
-        }
-        Ok(None)
-    }
-
     /// Whether all of these blocks were taken since the last commit.
     pub(super) fn is_fresh(&mut self, run: Range<u64>) -> Result<bool> {
         let mut all = true;
@@ -298,102 +261,21 @@ impl Space {
         Ok(())
     }
 
-    fn occupy(&mut self, run: Range<u64>) -> Result<()> {
-        self.each_chunk(run, |bits, range| {
-            bits.free -= range.len() as u64;
-            set_bits(&mut bits.used, range.clone());
-            set_bits(&mut bits.fresh, range);
-        })
-    }
-
-    fn release(&mut self, run: Range<u64>) -> Result<()> {
-        self.each_chunk(run, |bits, range| {
-            bits.free += range.len() as u64;
-            clear_bits(&mut bits.used, range.clone());
-            clear_bits(&mut bits.fresh, range);
-        })
-    }
-
-    /// Changes the bits of a run, chunk by chunk, and counts what that makes free.
-    fn each_chunk(&mut self, run: Range<u64>, mut change: impl FnMut(&mut Bits, Range<usize>)) -> Result<()> {
-        let mut free = self.free;
-        self.each_chunk_quietly(run, |bits, range| {
-            let before = bits.free;
-            change(bits, range);
-            bits.changed = true;
-            free = free + bits.free - before;
-        })?;
-        self.free = free;
-        Ok(())
-    }
-
-    fn each_chunk_quietly(&mut self, run: Range<u64>, mut change: impl FnMut(&mut Bits, Range<usize>)) -> Result<()> {
-        if run.end > self.store.blocks {
-            return Err(corrupt(format!("blocks up to {} are not in the container", run.end)));
-        }
-        let mut at = run.start;
-        while at < run.end {
-            let chunk = at / self.per_chunk();
-            let first = chunk * self.per_chunk();
-            let end = run.end.min(first + self.per_chunk());
-            change(self.bits(chunk)?, (at - first) as usize..(end - first) as usize);
-            at = end;
-        }
-        Ok(())
-    }
-
-    fn info(&mut self, cib: u64) -> Result<&mut Info> {
-        if !self.infos.contains_key(&cib) {
-            let place = self.cibs.get(cib as usize).copied().ok_or_else(|| corrupt("describes too few chunks"))?;
-            let bytes = self.store.object(LAYER, Paddr(place), object_type::CHUNK_INFO)?.into_vec();
-            self.infos.insert(cib, Info { bytes, changed: false });
-        }
-        self.infos.get_mut(&cib).ok_or_else(|| corrupt("describes too few chunks"))
-    }
-
-    /// The record of a chunk, and how many of its blocks are free now.
-    fn chunk(&mut self, chunk: u64) -> Result<(ChunkRaw, u64)> {
-        let per_cib = u64::from(chunks_per_cib(self.store.block_size));
-        let info = self.info(chunk / per_cib)?;
-        let at = chunk_at(chunk % per_cib);
-        let raw = info.bytes.get(at..).and_then(|rest| ChunkRaw::read_from_prefix(rest).ok());
-        let (raw, _) = raw.ok_or_else(|| corrupt(format!("does not describe chunk {chunk}")))?;
-        let told = u64::from(raw.free.get() & CHUNK_COUNT_MASK);
-        Ok((raw, self.bits.get(&chunk).map_or(told, |bits| bits.free)))
-    }
-
-    fn bits(&mut self, chunk: u64) -> Result<&mut Bits> {
-        if !self.bits.contains_key(&chunk) {
-            let (raw, free) = self.chunk(chunk)?;
-            let blocks = u64::from(raw.blocks.get() & CHUNK_COUNT_MASK);
-            let size = self.store.block_size.bytes();
-            let used = match raw.bitmap.get() {
-                0 => vec![0; size],
-                place => self.store.read(LAYER, Paddr(place), 1)?.into_vec(),
-            };
-            if blocks > self.per_chunk() || count_clear(&used, blocks as usize) as u64 != free {
-                return Err(corrupt(format!("the bitmap of chunk {chunk} does not have {free} free blocks, as it should")));
-            }
-            self.bits.insert(chunk, Bits { used, fresh: vec![0; size], blocks, free, changed: false });
-        }
-        self.bits.get_mut(&chunk).ok_or_else(|| corrupt("describes too few chunks"))
-    }
-
     /// The roots of its queues.
     pub(super) fn queue_roots(&self) -> [Oid; 2] {
         [space_device::QUEUE_POOL, space_device::QUEUE_MAIN].map(|queue| self.head.queues[queue].tree_oid.into())
     }
 
-    /// Runs that the queue of the device can hold in the nodes that it may have.
-    pub(super) fn queue_room(&self) -> usize {
-        let nodes = usize::from(self.head.queues[space_device::QUEUE_MAIN].node_limit.get()).max(1);
+    /// Runs that the queue of the device can hold in the nodes that it may have, where all of this, and the queue of the pool, take
+    /// at most `blocks` of a checkpoint.
+    pub(super) fn queue_room(&self, blocks: u64) -> usize {
+        let limit = |queue: usize| u64::from(self.head.queues[queue].node_limit.get());
+        let manager = self.store.block_size.blocks_for(self.manager.len() as u64);
+        let nodes = blocks.saturating_sub(manager + limit(space_device::QUEUE_POOL));
+        let nodes = nodes.min(limit(space_device::QUEUE_MAIN)).max(1) as usize;
         // All but the root and the nodes above the leaves, each about two thirds full of runs with lengths.
         (nodes.saturating_sub(nodes / 64 + 1)).max(1) * 100
     }
-}
-
-fn chunk_at(place: u64) -> usize {
-    size_of::<ChunkInfoRaw>() + place as usize * size_of::<ChunkRaw>() // at most a block's
 }
 
 fn full() -> Error {

@@ -1,6 +1,10 @@
 //! Volumes changed beside what they should hold, read back by the reader.
 
+mod contents;
 mod exchange;
+mod extents;
+mod queued;
+mod swaps;
 
 use std::sync::Arc;
 
@@ -142,54 +146,6 @@ fn many_names_divide_nodes_and_leave_none() {
     assert!(found.entries(found.root()).unwrap().is_empty());
     assert_eq!(found.raw.allocated_blocks.get(), 5, "blocks of an empty volume");
     assert_eq!(found.raw.total_blocks_freed, found.raw.total_blocks_allocated);
-}
-
-#[test]
-fn contents_are_written_anywhere() {
-    let device = container(16 << 20, false);
-    let mut random = Random::new(2);
-    let mut model = Vec::new();
-    let mut fs = open(&device);
-    let id = file(&fs, fs.root(), "file", &[]);
-    for step in 0..400 {
-        let open_file = fs.open_mut(id, Fork::Data).unwrap();
-        let len = model.len() as u64;
-        match random.within(0..6) {
-            0 => {
-                let len = random.within(0..300_000);
-                open_file.set_len(len, Leave::Zeros).unwrap();
-                model.resize(len as usize, 0);
-            }
-            1 if len > 0 => {
-                let start = random.within(0..len);
-                let end = random.within(start..len + 1);
-                open_file.discard(start..end, Leave::Zeros).unwrap();
-                model[start as usize..end as usize].fill(0);
-            }
-            2 => fs.sync().unwrap(),
-            _ => {
-                let at = random.within(0..len + 1);
-                let count = random.within(0..40_000) as usize;
-                let bytes = random.bytes(count);
-                if at + bytes.len() as u64 > len {
-                    open_file.set_len(at + bytes.len() as u64, Leave::Any).unwrap();
-                    model.resize(at as usize + bytes.len(), 0);
-                }
-                open_file.write_at(at, &bytes).unwrap();
-                model[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
-            }
-        }
-        assert!(open_file.read_vec(0, model.len()).unwrap() == model, "step {step}");
-        drop(open_file);
-        if step % 50 == 49 {
-            drop(fs);
-            assert!(contents(&read(&device), "/file") == model, "step {step}");
-            fs = open(&device);
-        }
-    }
-    fs.remove(fs.root(), "file").unwrap();
-    fs.unmount().unwrap();
-    assert_eq!(read(&device).raw.allocated_blocks.get(), 5);
 }
 
 #[test]
@@ -346,64 +302,6 @@ fn snapshots_keep_what_they_have() {
     assert!(now.lookup(root, "file").unwrap().is_none());
 }
 
-/// Writes of any length at any place, and nothing of it in the clear.
-#[test]
-fn encrypted_contents_are_written_in_units_of_the_cipher() {
-    let mark = b"nobody may read this";
-    let device = encrypted(8 << 20);
-    let fs = open(&device);
-    let mut random = Random::new(3);
-    let id = file(&fs, fs.root(), str::from_utf8(mark).unwrap(), &[]);
-    let fork = fs.open_mut(id, Fork::Data).unwrap();
-    let mut model = Vec::new();
-    for _ in 0..400 {
-        let len = model.len() as u64;
-        match random.within(0..8) {
-            0 => {
-                let len = random.within(0..50_000);
-                fork.set_len(len, Leave::Zeros).unwrap();
-                model.resize(len as usize, 0);
-            }
-            1 if len > 0 => {
-                let start = random.within(0..len);
-                let end = random.within(start..len) + 1;
-                fork.discard(start..end, Leave::Zeros).unwrap();
-                model[start as usize..end as usize].fill(0);
-            }
-            2 => fs.sync().unwrap(),
-            _ if len > 0 => {
-                let start = random.within(0..len) as usize;
-                let bytes: Vec<u8> = mark.iter().copied().cycle().take(random.within(1..9000) as usize).collect();
-                let bytes = &bytes[..bytes.len().min(model.len() - start)];
-                fork.write_at(start as u64, bytes).unwrap();
-                model[start..start + bytes.len()].copy_from_slice(bytes);
-            }
-            _ => {}
-        }
-        assert!(fork.read_vec(0, model.len()).unwrap() == model);
-    }
-    let long = mark.repeat(1000);
-    fs.set_xattr_bytes(id, "user.short", mark).unwrap();
-    fs.set_xattr_bytes(id, "user.long", &long).unwrap();
-    fs.take_snapshot("kept").unwrap();
-    drop(fork);
-    file(&fs, fs.root(), "more", &long);
-    fs.remove(fs.root(), str::from_utf8(mark).unwrap()).unwrap();
-    fs.unmount().unwrap();
-    let container = Arc::new(Container::open(device.clone(), None).unwrap());
-    container.trusted_free_map().unwrap();
-    let kept = container.open_volume(1, Some("kept"), &key).unwrap();
-    assert!(contents(&kept, "/nobody may read this") == model);
-    for (name, value) in [("user.short", &mark[..]), ("user.long", &long)] {
-        let found = kept.xattr(id, name).unwrap().unwrap();
-        assert!(found.read_vec(0, value.len()).unwrap() == value, "{name}");
-    }
-    assert!(contents(&read(&device), "/more") == long);
-    assert!(!device.to_vec().windows(mark.len()).any(|bytes| bytes == mark), "something is in the clear");
-    let wrong = |_: &LockedVolume| Ok(VolumeKey::Passphrase(Secret::new(b"wrong".to_vec())));
-    assert_eq!(kind(ApfsMut::open(&container, 1, WriteOptions::default(), &wrong)), Kind::WrongKey);
-}
-
 /// A file that is open stays when its name goes, also over a crash, and leaves nothing behind.
 #[test]
 fn open_files_outlive_their_names() {
@@ -433,27 +331,4 @@ fn open_files_outlive_their_names() {
         // Beside the volume's own, the blocks of one file.
         assert_eq!((found.raw.allocated_blocks.get(), found.volume().files), (5 + 3, 1));
     }
-}
-
-#[test]
-fn what_was_removed_is_free_after_a_few_checkpoints() {
-    let device = container(16 << 20, false);
-    let bytes = || {
-        let map = Container::open(device.clone(), None).unwrap().free_map().unwrap();
-        map.free_runs(0..16 << 20).map(Result::unwrap).map(|run| run.end - run.start).sum::<u64>()
-    };
-    let fs = open(&device);
-    file(&fs, fs.root(), "kept", &[1; 100_000]);
-    file(&fs, fs.root(), "gone", &[2; 5_000_000]);
-    fs.sync().unwrap();
-    fs.remove(fs.root(), "gone").unwrap();
-    fs.unmount().unwrap();
-    assert!(bytes() < 12_000_000, "older checkpoints have it");
-    fs.release_queued().unwrap();
-    assert!(bytes() > 15_000_000, "{}", bytes());
-    let at = read(&device).volume().free;
-    fs.release_queued().unwrap();
-    assert_eq!(read(&device).volume().free, at, "nothing is left that is worth it");
-    drop(fs);
-    assert_eq!(contents(&read(&device), "/kept"), [1; 100_000]);
 }

@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 
 use super::nodes::Nodes;
 use crate::fs::apfs::btree::{Addressing, Node, NodeSource, Tree, TreeKind};
-use crate::fs::apfs::build::tree::{Node as Draft, TreeKind as Shape};
+use crate::fs::apfs::build::node::{Node as Draft, TreeKind as Shape};
 use crate::fs::apfs::layout::{ObjectRaw, Oid, Paddr, TreeInfoRaw, Xid, object_type, storage};
 use crate::fs::apfs::store::Store;
 use crate::{Error, Kind, Result};
@@ -98,6 +98,12 @@ impl ChangingTree {
     /// Where nodes on disk are found from now on.
     pub(super) fn find_by(&self, stored: Addressing) {
         self.nodes.find_by(stored);
+    }
+
+    /// How often a node of it was asked for.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> u64 {
+        self.nodes.asked()
     }
 
     /// Nodes that wait for a commit.

@@ -1,19 +1,20 @@
 //! The volume as one thread at a time changes it: operations that are done whole or not at all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use zerocopy::IntoBytes;
 
 use super::carried::Carried;
+use super::checkpoint::room;
 use super::inode::Inode;
 use super::space::Space;
 use super::tree::{ChangingTree, FIRST_NEW};
 use super::{LAYER, WriteOptions, allowed};
 use crate::device::failed::Failed;
-use crate::fs::apfs::btree::{Addressing, Key, Tree, TreeKind};
-use crate::fs::apfs::build::tree::TreeKind as Shape;
+use crate::fs::apfs::btree::{Addressing, Key, TreeKind};
+use crate::fs::apfs::build::node::TreeKind as Shape;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::layout::{
     ContainerRaw, FileId, Oid, OmapRaw, Paddr, RecordKey, VolumeRaw, Xid, nanoseconds, object_type, record_type,
@@ -27,9 +28,7 @@ use crate::{Error, Kind, Result};
 /// Changed nodes that are committed without being asked.
 const MOST_CHANGED: u64 = 2048;
 /// Checkpoints before the last one whose blocks are kept while there is room.
-const KEPT_CHECKPOINTS: u64 = 4;
-/// Blocks that wait for older checkpoints and are more than a few checkpoints take themselves.
-const WORTH_RELEASING: u64 = 256;
+pub(super) const KEPT_CHECKPOINTS: u64 = 4;
 
 /// Who is asked for the key of an encrypted volume.
 pub(super) type AskKey<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;
@@ -75,6 +74,7 @@ impl Volume {
     /// Opens volume `number`, from 1, of a container for changes.
     pub(super) fn open(container: &Arc<Container>, number: u32, options: WriteOptions, key: AskKey<'_>) -> Result<Self> {
         container.store.device.info().check_writable(LAYER)?;
+        allowed::check_newest(container)?;
         // What of the space is free must be beyond doubt.
         container.trusted_free_map()?;
         let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
@@ -154,11 +154,6 @@ impl Volume {
         nanoseconds(self.now())
     }
 
-    /// The tree of files as it is now.
-    pub(super) fn files_now(&self) -> Result<Tree> {
-        self.files.reader()
-    }
-
     /// A new number for an inode, a stream or a name.
     pub(super) fn next_id(&mut self) -> FileId {
         let id = self.read.raw.next_file_id.get();
@@ -175,6 +170,12 @@ impl Volume {
     fn needed(&self) -> u64 {
         // A changed node may change a node of the object map, or two, and have that divided.
         3 * self.files.changed() + 2 * self.references.changed() + 24
+    }
+
+    /// Runs that the free queue can hold, in the nodes that it may have and that a checkpoint has a place for.
+    fn queue_room(&self) -> usize {
+        let others = self.carried.objects.len() as u64;
+        self.space.queue_room(room(&self.container, self.store.block_size).saturating_sub(others))
     }
 
     /// Does an operation whole or not at all. It may be begun again: where blocks are lacking that a commit gives back, that is
@@ -219,7 +220,7 @@ impl Volume {
             return done;
         }
         let queued = self.space.main_queue.runs() + self.files.changed() as usize;
-        if self.files.changed() + self.references.changed() > MOST_CHANGED || queued > self.space.queue_room() {
+        if self.files.changed() + self.references.changed() > MOST_CHANGED || queued > self.queue_room() {
             self.commit()?;
         }
         done
@@ -231,27 +232,13 @@ impl Volume {
             return Ok(());
         }
         let xid = self.xid();
-        let room = self.space.queue_room();
+        let room = self.queue_room();
         let short = self.space.main_queue.runs() * 2 > room || self.space.free() < self.store.blocks / 16;
         let kept = if short { 0 } else { kept };
         let begun = self.space.begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept));
         self.failed.note(begun)?;
         self.begun = true;
         Ok(())
-    }
-
-    /// Writes checkpoints in which nothing changes, until those that are kept do without what was given up before, if that is
-    /// worth it: its blocks are free then.
-    pub(super) fn release_queued(&mut self) -> Result<()> {
-        if self.space.main_queue.blocks() < WORTH_RELEASING {
-            return Ok(());
-        }
-        for _ in 0..=KEPT_CHECKPOINTS {
-            self.failed.check(LAYER)?;
-            self.begin(KEPT_CHECKPOINTS)?;
-            self.commit_always()?;
-        }
-        self.write_anchor()
     }
 
     /// Begins a transaction for something that is no operation.
@@ -270,11 +257,6 @@ impl Volume {
         self.begun = false;
         self.committed = self.read.raw;
         self.anchor_is_old = true;
-    }
-
-    /// Takes a number for a virtual object.
-    pub(super) fn new_oid(&self, count: u64) -> Oid {
-        Oid(self.next_oid.fetch_add(count, Ordering::Relaxed))
     }
 
     // Records of the tree of files.

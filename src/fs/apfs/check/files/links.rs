@@ -1,8 +1,8 @@
 //! Names against inodes: every entry leads to an object, every object has its names, and hard links their records (§8.6).
 
-use super::{Counts, Files, LAYER};
+use super::{Files, LAYER};
 use crate::fs::apfs::check::report::{Report, wrong};
-use crate::fs::apfs::layout::{FileId, mode_type};
+use crate::fs::apfs::layout::{Counts, FileId, mode_type};
 
 /// The type of entries that hide one of a volume below.
 const WHITEOUT: u16 = 0xE;

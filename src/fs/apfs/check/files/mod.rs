@@ -21,9 +21,9 @@ use super::tree::Leaf;
 use crate::Result;
 use crate::fs::apfs::btree::Key;
 use crate::fs::apfs::layout::{
-    BlockSize, CryptoStateRaw, DataStreamIdRaw, DirectoryEntryRaw, DirectoryStatsRaw, ENTRY_TYPE_MASK, FileExtentRaw, FileId,
-    FileInfoRaw, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw, SiblingMapRaw, XattrRaw, XattrValue, entry_field, record_type,
-    xattr_flags,
+    BlockSize, Counts, CryptoStateRaw, DataStreamIdRaw, DirectoryEntryRaw, DirectoryStatsRaw, ENTRY_TYPE_MASK, FileExtentRaw,
+    FileId, FileInfoRaw, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw, SiblingMapRaw, XattrRaw, XattrValue, entry_field,
+    record_type, xattr_flags,
 };
 use crate::fs::apfs::names::NameRules;
 
@@ -40,15 +40,6 @@ pub(super) struct Rules {
     pub(super) block_size: BlockSize,
     /// Blocks of the container.
     pub(super) blocks: u64,
-}
-
-/// Objects by what they are, without the root, `private-dir`, and files that are deleted while they are open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) files: u64,
-    pub(super) folders: u64,
-    pub(super) symlinks: u64,
-    pub(super) others: u64,
 }
 
 /// What the records of a tree of files say together.

@@ -6,12 +6,12 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::{LAYER, Space};
-use crate::fs::apfs::bitmap::{count_clear, run_at, set_bits};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{
     CHUNK_COUNT_MASK, ChunkInfoRaw, ChunkRaw, Oid, Paddr, blocks_per_chunk, chunks_per_cib, cibs_per_cab, object_type, storage,
 };
+use crate::fs::bitmap::{count_clear, run_at, set_bits};
 use crate::{Error, Result};
 
 /// Runs of blocks that are told one by one where used and marked differ.

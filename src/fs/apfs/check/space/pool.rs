@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::{LAYER, Space};
 use crate::Result;
-use crate::fs::apfs::bitmap::{run_at, set_bits};
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::layout::{NO_SLOT, Paddr};
+use crate::fs::bitmap::{run_at, set_bits};
 
 /// What of the pool is used.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ pub(in crate::fs::apfs::check) struct Physical<'a> {
 impl Nodes for Physical<'_> {
     fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
         let paddr = Paddr(oid.0);
-        Ok(Found { bytes: store.read(LAYER, paddr, 1)?, paddr, xid: None, has_header: true, known: false })
+        Ok(Found { bytes: store.block(LAYER, oid, paddr)?, paddr, xid: None, has_header: true, known: false })
     }
 
     fn claim(&mut self, paddr: Paddr) {
@@ -63,7 +63,7 @@ pub(in crate::fs::apfs::check) struct Virtual<'a> {
 impl Nodes for Virtual<'_> {
     fn find(&mut self, store: &Store, oid: Oid) -> Result<Found> {
         let entry = self.objects.use_object(oid, self.limit)?;
-        let mut bytes = store.read(LAYER, entry.paddr, 1)?;
+        let mut bytes = store.block(LAYER, oid, entry.paddr)?;
         if entry.flags & omap_value::ENCRYPTED != 0 {
             let Some(cipher) = self.cipher else {
                 return Err(store.corrupt(LAYER, oid, entry.paddr, "is encrypted, on a volume that is not"));

@@ -6,12 +6,12 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::{Block, LAYER, Space, chunk_at, corrupt};
-use crate::fs::apfs::bitmap::{run_at, set_bits};
-use crate::fs::apfs::build::tree::put;
+use crate::fs::apfs::build::node::put;
 use crate::fs::apfs::layout::{
     CHUNK_COUNT_MASK, ChunkInfoRaw, NO_SLOT, ObjectRaw, Oid, Paddr, Xid, chunks_per_cib, cibs_per_cab, object_type, seal,
     space_device,
 };
+use crate::fs::bitmap::{run_at, set_bits};
 use crate::{Error, Kind, Result};
 
 /// Bitmaps of chunks that stay in memory after a commit.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::codec::Level;
 use crate::decmpfs::{Bounds, Method, Packing, Plain, pack};
+use crate::fs::apfs::layout::{DataStreamIdRaw, RecordKey, record_type};
 use crate::fs::{Nameless, Stored, UF_COMPRESSED};
 
 const ALL: Bounds = Bounds { attribute: 3802, fork: u64::MAX };
@@ -112,4 +113,124 @@ fn what_is_in_the_way() {
     let (_nameless, contents_of) = Nameless::new(&fs, &NewNode::new(NewKind::File)).unwrap();
     assert_eq!(kind(fs.store(folder, &Stored::Plain { contents: contents_of })), Kind::Invalid);
     assert_eq!(contents(&fs, "/file"), plain);
+}
+
+/// Makes the second a clone of the first, as macOS does it.
+fn share(fs: &ApfsMut, [original, clone]: [NodeId; 2]) {
+    fs.shared
+        .write()
+        .change(true, |volume| {
+            let (original, mut clone) = (volume.object(original)?, volume.object(clone)?);
+            clone.raw.private_id = original.raw.private_id;
+            clone.set_stream(original.stream());
+            let stream = RecordKey::single(original.raw.private_id.into(), record_type::DATA_STREAM);
+            volume.put_raw(stream, &DataStreamIdRaw { references: 2.into() })?;
+            volume.put_inode(&clone)
+        })
+        .unwrap();
+}
+
+/// A clone shares the stream of a file until one of the two is stored another way.
+#[test]
+fn clones_keep_what_they_have() {
+    for removed_packed in [false, true] {
+        let device = container(8 << 20, false);
+        let plain = text(200_000);
+        let fs = open(&device);
+        let (original, clone) = (file(&fs, fs.root(), "original", &plain), file(&fs, fs.root(), "clone", &[]));
+        share(&fs, [original, clone]);
+        fs.sync().unwrap();
+        assert!(contents(&fs, "/clone") == plain);
+        compress(&fs, original).unwrap();
+        assert!(contents(&fs, "/original") == plain && contents(&fs, "/clone") == plain);
+        if !removed_packed {
+            decompress(&fs, original).unwrap();
+            assert!(contents(&fs, "/original") == plain && contents(&fs, "/clone") == plain);
+        }
+        fs.remove(fs.root(), "original").unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        assert!(contents(&read(&device), "/clone") == plain, "its blocks are still its own");
+        let fs = open(&device);
+        compress(&fs, clone).unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        assert!(contents(&read(&device), "/clone") == plain);
+    }
+}
+
+/// Snapshots keep files as they were stored, packed or not, sparse or not, under all of their names, also when the files go.
+#[test]
+fn snapshots_keep_how_files_were_stored() {
+    for device in [container(16 << 20, false), encrypted(16 << 20)] {
+        let plain = text(200_000);
+        let mut holes = vec![0; 1_000_000];
+        holes[..5000].copy_from_slice(&plain[..5000]);
+        holes[900_000..910_000].copy_from_slice(&plain[..10_000]);
+        let fs = open(&device);
+        let root = fs.root();
+        let (long, short) = (file(&fs, root, "long", &plain), file(&fs, root, "short", &plain[..2000]));
+        let sparse = fs.create(root, "sparse", &NewNode::new(NewKind::File)).unwrap();
+        {
+            let out = fs.open_mut(sparse, Fork::Data).unwrap();
+            out.set_len(holes.len() as u64, Leave::Zeros).unwrap();
+            out.write_at(0, &holes[..5000]).unwrap();
+            out.write_at(900_000, &holes[900_000..910_000]).unwrap();
+        }
+        fs.link(long, root, "name").unwrap();
+        let all = [long, short, sparse];
+        fs.take_snapshot("plain").unwrap();
+        all.iter().for_each(|&node| compress(&fs, node).unwrap());
+        fs.take_snapshot("packed").unwrap();
+        all.iter().for_each(|&node| decompress(&fs, node).unwrap());
+        fs.take_snapshot("plain again").unwrap();
+        compress(&fs, long).unwrap();
+        fs.remove(root, "sparse").unwrap();
+        fs.write_all(short, b"other").unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        let now = read(&device);
+        assert!(contents(&now, "/long") == plain && contents(&now, "/name") == plain && contents(&now, "/short") == b"other");
+        for snapshot in ["plain", "packed", "plain again"] {
+            let then = now.container.open_volume(1, Some(snapshot), &key).unwrap();
+            for (path, expected) in [("/long", &plain[..]), ("/name", &plain), ("/short", &plain[..2000]), ("/sparse", &holes)] {
+                assert!(contents(&then, path) == expected, "{path} in {snapshot}");
+                let flags = then.resolve(path).unwrap().flags;
+                assert_eq!(flags & UF_COMPRESSED != 0, snapshot == "packed", "{path} in {snapshot}");
+            }
+        }
+    }
+}
+
+/// A file and its clone are packed and unpacked, both and in any order.
+#[test]
+fn clones_are_packed_in_any_order() {
+    for first_packed in [0, 1] {
+        let device = container(16 << 20, false);
+        let plain = text(250_000);
+        let fs = open(&device);
+        let root = fs.root();
+        let nodes = [file(&fs, root, "original", &plain), file(&fs, root, "clone", &[])];
+        fs.sync().unwrap();
+        share(&fs, nodes);
+        for round in 0..2 {
+            let (one, other) = (nodes[(first_packed + round) % 2], nodes[(first_packed + round + 1) % 2]);
+            compress(&fs, one).unwrap();
+            fs.sync().unwrap();
+            compress(&fs, other).unwrap();
+            decompress(&fs, one).unwrap();
+            fs.sync().unwrap();
+            decompress(&fs, other).unwrap();
+            assert!(contents(&fs, "/original") == plain && contents(&fs, "/clone") == plain, "round {round}");
+        }
+        fs.write_all(nodes[0], b"changed").unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        assert!(contents(&read(&device), "/clone") == plain);
+        let fs = open(&device);
+        fs.remove(fs.root(), "clone").unwrap();
+        fs.remove(fs.root(), "original").unwrap();
+        fs.unmount().unwrap();
+        assert_eq!(read(&device).raw.allocated_blocks.get(), 5, "blocks of an empty volume");
+    }
 }

@@ -1,0 +1,173 @@
+//! Nodes of trees as they are laid out: how many records fit, and where their keys and values lie.
+
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::fs::apfs::layout::{
+    BlockSize, EntryRaw, FixedEntryRaw, NO_OFFSET, NODE_HEADER, NodeRaw, ObjectRaw, SpanRaw, TREE_INFO, TreeInfoRaw, node_flags,
+    object_type, seal, storage, tree_flags,
+};
+
+/// Bytes of a child's number in an index node.
+pub(super) const CHILD_LEN: usize = 8;
+/// The table of a node with records of any length grows by so many entries.
+const TABLE_STEP: usize = 8;
+
+/// What kind of tree it is.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::fs::apfs) struct TreeKind {
+    pub(in crate::fs::apfs) block_size: BlockSize,
+    /// Of `object_type`.
+    pub(in crate::fs::apfs) subtype: u32,
+    /// How nodes are found, and whether they are encrypted: of `storage`.
+    pub(in crate::fs::apfs) storage: u32,
+    /// Of `tree_flags`.
+    pub(in crate::fs::apfs) flags: u32,
+    /// The length of all keys and of all values of leaves, where they are fixed.
+    pub(in crate::fs::apfs) fixed: Option<(usize, usize)>,
+}
+
+impl TreeKind {
+    /// An object map's tree.
+    pub(in crate::fs::apfs) fn omap(block_size: BlockSize) -> Self {
+        let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT;
+        Self { block_size, subtype: object_type::OMAP, storage: storage::PHYSICAL, flags, fixed: Some((16, 16)) }
+    }
+
+    /// A free queue.
+    pub(in crate::fs::apfs) fn free_queue(block_size: BlockSize) -> Self {
+        let flags = tree_flags::EPHEMERAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::ALLOW_GHOSTS;
+        Self { block_size, subtype: object_type::FREE_QUEUE, storage: storage::EPHEMERAL, flags, fixed: Some((16, 8)) }
+    }
+
+    /// A tree of physical nodes with records of any length: extent references, metadata of snapshots.
+    pub(in crate::fs::apfs) fn physical(block_size: BlockSize, subtype: u32) -> Self {
+        let flags = tree_flags::PHYSICAL | tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
+        Self { block_size, subtype, storage: storage::PHYSICAL, flags, fixed: None }
+    }
+
+    /// A volume's tree of files, its nodes encrypted or not.
+    pub(in crate::fs::apfs) fn files(block_size: BlockSize, encrypted: bool) -> Self {
+        let storage = storage::VIRTUAL | if encrypted { storage::ENCRYPTED } else { 0 };
+        let flags = tree_flags::SEQUENTIAL_INSERT | tree_flags::NOT_ALIGNED;
+        Self { block_size, subtype: object_type::FS_TREE, storage, flags, fixed: None }
+    }
+
+    /// Bytes of the table of a node with `count` records.
+    fn table_len(&self, count: usize, leaf: bool) -> usize {
+        match self.fixed {
+            None => count.max(1).next_multiple_of(TABLE_STEP) * size_of::<EntryRaw>(),
+            // A table of a fixed tree has its size from the beginning; that roots end with their information is not minded,
+            // nor that the values of free queues may be absent.
+            Some((key, value)) => {
+                let value = if leaf { value } else { CHILD_LEN };
+                let entry = size_of::<FixedEntryRaw>();
+                (self.block_size.bytes() - NODE_HEADER) / (key + value + entry) * entry
+            }
+        }
+    }
+
+    /// Records that the table of a node has room for, where keys and values are fixed; values may be absent.
+    pub(in crate::fs::apfs) fn capacity(&self, leaf: bool) -> usize {
+        self.fixed.map_or(usize::MAX, |_| self.table_len(0, leaf) / size_of::<FixedEntryRaw>())
+    }
+
+    /// Whether `count` records with so many bytes of keys and values fit into a node.
+    pub(in crate::fs::apfs) fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
+        count <= self.capacity(leaf) && NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO <= self.block_size.bytes()
+    }
+
+    /// The most bytes of key and value that a record of any length may have.
+    pub(super) fn longest_record(block_size: BlockSize) -> usize {
+        block_size.bytes() - NODE_HEADER - TREE_INFO - TABLE_STEP * size_of::<EntryRaw>()
+    }
+}
+
+/// A node that is being filled.
+#[derive(Debug, Default)]
+pub(in crate::fs::apfs) struct Node {
+    pub(super) level: u16,
+    keys: Vec<u8>,
+    /// In the order of the records; on disk the last one comes first.
+    values: Vec<u8>,
+    /// Where each record's key and value end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Node {
+    /// An empty node of some level, 0 for leaves.
+    pub(in crate::fs::apfs) fn of_level(level: u16) -> Self {
+        Self { level, ..Self::default() }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.values.clear();
+        self.ends.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(super) fn has_room(&self, kind: &TreeKind, taken: usize) -> bool {
+        kind.fits(self.ends.len() + 1, self.keys.len() + self.values.len() + taken, self.level == 0)
+    }
+
+    pub(in crate::fs::apfs) fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.values.extend_from_slice(value);
+        self.ends.push((self.keys.len(), self.values.len()));
+    }
+
+    /// The whole node as it lies on disk. All lengths within a node fit 16 bits.
+    pub(in crate::fs::apfs) fn finish(&self, kind: &TreeKind, object: ObjectRaw, info: Option<TreeInfoRaw>) -> Vec<u8> {
+        let (leaf, size) = (self.level == 0, kind.block_size.bytes());
+        let table = kind.table_len(self.ends.len(), leaf);
+        let keys_at = NODE_HEADER + table;
+        let values_end = size - if info.is_some() { TREE_INFO } else { 0 };
+        let free = values_end - keys_at - self.keys.len() - self.values.len();
+        let mut flags = if leaf { node_flags::LEAF } else { 0 };
+        flags |= if info.is_some() { node_flags::ROOT } else { 0 };
+        flags |= if kind.fixed.is_some() { node_flags::FIXED } else { 0 };
+        let head = NodeRaw {
+            object,
+            flags: flags.into(),
+            level: self.level.into(),
+            count: (self.ends.len() as u32).into(),
+            table: SpanRaw::new(0, table as u16),
+            free: SpanRaw::new(self.keys.len() as u16, free as u16),
+            key_free_list: SpanRaw::NO_LIST,
+            value_free_list: SpanRaw::NO_LIST,
+        };
+        let mut node = vec![0; size];
+        put(&mut node, 0, &head);
+        node[keys_at..keys_at + self.keys.len()].copy_from_slice(&self.keys);
+        let (mut key, mut value, mut entry) = (0, 0, NODE_HEADER);
+        for &(key_end, value_end) in &self.ends {
+            let at = values_end - value_end;
+            node[at..at + value_end - value].copy_from_slice(&self.values[value..value_end]);
+            if kind.fixed.is_some() {
+                // In a free queue a value may be absent.
+                let at = if value_end == value { NO_OFFSET } else { value_end as u16 };
+                entry += put(&mut node, entry, &FixedEntryRaw { key: (key as u16).into(), value: at.into() });
+            } else {
+                let key = SpanRaw::new(key as u16, (key_end - key) as u16);
+                let value = SpanRaw::new(value_end as u16, (value_end - value) as u16);
+                entry += put(&mut node, entry, &EntryRaw { key, value });
+            }
+            (key, value) = (key_end, value_end);
+        }
+        if let Some(info) = info {
+            put(&mut node, values_end, &info);
+        }
+        seal(&mut node);
+        node
+    }
+}
+
+/// Puts a structure into a block and says how long it is.
+pub(in crate::fs::apfs) fn put(block: &mut [u8], at: usize, structure: &(impl IntoBytes + Immutable + ?Sized)) -> usize {
+    let bytes = structure.as_bytes();
+    block[at..at + bytes.len()].copy_from_slice(bytes);
+    bytes.len()
+}

@@ -1,0 +1,58 @@
+//! What of a container will be free once a trim has made free what waits for older checkpoints: for those who only tell.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::container::Container;
+use super::free::ApfsFree;
+use super::write;
+use crate::Result;
+use crate::fs::FreeMap;
+
+/// A free map, and runs that are free besides.
+#[derive(Debug)]
+struct Foretold {
+    map: ApfsFree,
+    /// In bytes of the container, in order and apart.
+    queued: Vec<Range<u64>>,
+}
+
+impl Container {
+    /// The [trusted](Self::trusted_free_map) free map with what waits in the free queue, as a trim of the container gives both back.
+    pub fn foretold_free_map(&self) -> Result<Arc<dyn FreeMap>> {
+        let map = self.trusted_free_map()?;
+        let mut queued: Vec<_> = write::queued(self)?
+            .into_iter()
+            .filter_map(|run| Some(self.store.block_size.of(run.start)?..self.store.block_size.of(run.end)?))
+            .collect();
+        queued.sort_by_key(|run| run.start);
+        Ok(Arc::new(Foretold { map, queued }))
+    }
+}
+
+impl Foretold {
+    /// The first run of the queue from `at` on.
+    fn queued_from(&self, at: u64) -> Option<Range<u64>> {
+        let run = self.queued.get(self.queued.partition_point(|run| run.end <= at))?;
+        Some(run.start.max(at)..run.end)
+    }
+}
+
+impl FreeMap for Foretold {
+    fn is_in_order(&self) -> bool {
+        self.map.is_in_order()
+    }
+
+    fn free_from(&self, at: u64) -> Result<Option<Range<u64>>> {
+        let mut found: Option<Range<u64>> = None;
+        loop {
+            let from = found.as_ref().map_or(at, |run| run.end);
+            let next = [self.map.free_from(from)?, self.queued_from(from)].into_iter().flatten().min_by_key(|run| run.start);
+            found = match (found, next) {
+                (Some(run), Some(next)) if next.start == run.end => Some(run.start..next.end),
+                (None, Some(next)) => Some(next),
+                (found, _) => return Ok(found),
+            };
+        }
+    }
+}

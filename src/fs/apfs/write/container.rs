@@ -1,0 +1,218 @@
+//! A container changed as a whole, whatever its volumes are: its length, and what waits to become free. None of them is opened, so
+//! nobody needs their keys, and what they hold stays where it is.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::LAYER;
+use super::allowed;
+use super::carried::Carried;
+use super::checkpoint::Rings;
+use super::space::{Kept, SMALL, Space};
+use super::volume::KEPT_CHECKPOINTS;
+use crate::device::failed::Failed;
+use crate::fs::apfs::container::Container;
+use crate::fs::apfs::geometry::{BYTES_PER_VOLUME, Geometry, MAX_CONTAINER_LEN, MIN_CONTAINER_LEN};
+use crate::fs::apfs::layout::{ContainerRaw, Oid, Xid};
+use crate::fs::apfs::store::Store;
+use crate::fs::apfs::writer::Taken;
+use crate::fs::{ResizeVolume, SizeLimits};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Blocks that wait for older checkpoints and are more than a few checkpoints take themselves.
+const WORTH_RELEASING: u64 = 256;
+/// Free blocks that a container keeps when it is made as short as can be: its volumes are still to be changed.
+const ROOM: u64 = 256;
+/// Checkpoints that getting shorter takes at most: the space manager's pool may have to make way twice.
+const MOST_STEPS: usize = 4;
+
+/// A container that is changed as a whole, and of which no volume is open for changes.
+#[derive(Debug)]
+pub struct ContainerMut {
+    state: Mutex<State>,
+    _alone: Arc<Taken>,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    raw: ContainerRaw,
+    carried: Carried,
+    space: Space,
+    next_oid: AtomicU64,
+    failed: Failed,
+}
+
+/// The runs of blocks that [`ContainerMut::release_queued`] would make free; none of a container that is not changed.
+pub(in crate::fs::apfs) fn queued(container: &Container) -> Result<Vec<Range<u64>>> {
+    let carried = Carried::read(container)?;
+    match allowed::check_container(container, &carried) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Conflict) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    }
+    let queue = Space::open(&container.store, container.spaceman()?, &carried.queue_nodes)?.main_queue;
+    Ok(if queue.blocks() < WORTH_RELEASING { Vec::new() } else { queue.iter().collect() })
+}
+
+impl ContainerMut {
+    /// Opens it. Nothing is written before it is asked for.
+    ///
+    /// [`Kind::Unsupported`] for a container with anything that is not known, in words; [`Kind::Corrupt`] or [`Kind::Conflict`] for
+    /// one that was not left in order, or of which a volume is open for changes.
+    pub fn open(container: &Arc<Container>) -> Result<Self> {
+        let alone = container.writer.take()?;
+        container.store.device.info().check_writable(LAYER)?;
+        allowed::check_newest(container)?;
+        // What of the space is free must be beyond doubt.
+        container.trusted_free_map()?;
+        let carried = Carried::read(container)?;
+        allowed::check_container(container, &carried)?;
+        let store = container.store.clone();
+        let space = Space::open(&store, container.spaceman()?, &carried.queue_nodes)?;
+        let raw = container.superblock;
+        let next_oid = AtomicU64::new(raw.next_oid.get());
+        let state = State { store, raw, carried, space, next_oid, failed: Failed::default() };
+        Ok(Self { state: Mutex::new(state), _alone: alone })
+    }
+
+    /// Makes free what only older checkpoints wait for, by newer ones in which nothing changes, if that is worth it: what a trim
+    /// does first.
+    pub fn release_queued(&self) -> Result<()> {
+        let mut state = self.state();
+        if state.space.main_queue.blocks() < WORTH_RELEASING {
+            return Ok(());
+        }
+        for _ in 0..=KEPT_CHECKPOINTS {
+            state.transact(KEPT_CHECKPOINTS, |_| Ok(()))?;
+        }
+        state.write_anchor()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ResizeVolume for ContainerMut {
+    fn limits(&self) -> Result<SizeLimits> {
+        self.state().limits()
+    }
+
+    fn resize(&self, len: u64, progress: &dyn Progress) -> Result<()> {
+        self.state().resize(len, progress)
+    }
+}
+
+impl State {
+    fn geometry(&self, blocks: u64) -> Result<Geometry> {
+        Geometry::new(self.store.block_size.of(blocks).unwrap_or(u64::MAX), self.store.block_size)
+    }
+
+    /// Blocks that pool and ring take in a container of so many.
+    fn own_blocks(&self, blocks: u64) -> Result<u64> {
+        let geometry = self.geometry(blocks)?;
+        Ok(geometry.pool_blocks + geometry.ring_blocks())
+    }
+
+    fn limits(&mut self) -> Result<SizeLimits> {
+        let bytes = |blocks| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
+        let least = self.space.kept().and_then(|kept| self.least(kept))?;
+        Ok(SizeLimits { min: bytes(least), current: bytes(self.store.blocks), max: MAX_CONTAINER_LEN })
+    }
+
+    /// Blocks that it may be cut to: where things are says so, with places for all pools on the way there.
+    fn least(&self, kept: Kept) -> Result<u64> {
+        let size = self.store.block_size;
+        let slots = self.raw.volume_oids.iter().rposition(|oid| oid.get() != 0).map_or(0, |last| last as u64 + 1);
+        let least = size.blocks_for(MIN_CONTAINER_LEN).max(size.blocks_for((slots.max(1) - 1) * BYTES_PER_VOLUME + 1));
+        let end = kept.end.max(kept.blocks).max(least);
+        let way = end.max(self.space.own_end()).min(self.store.blocks);
+        // A pool is longer in a longer container, which is what makes way for it.
+        let own = 2 * self.own_blocks(end)? + self.own_blocks(way + 2 * self.own_blocks(way)?)?;
+        // Not among the first blocks if it has got more.
+        let end = if self.store.blocks < SMALL { end } else { end.max(Oid::FIRST_USER.0) };
+        Ok((end + own + ROOM).min(self.store.blocks))
+    }
+
+    fn resize(&mut self, len: u64, progress: &dyn Progress) -> Result<()> {
+        self.store.device.info().check(LAYER, 0, len)?;
+        let to = Geometry::new(len, self.store.block_size)?;
+        if to.blocks > self.store.blocks {
+            self.transact(KEPT_CHECKPOINTS, |state| state.set_size(&to, to.blocks, progress))?;
+        } else if to.blocks < self.store.blocks {
+            self.shrink(&to, progress)?;
+        }
+        self.write_anchor()
+    }
+
+    /// Cuts what nothing lies in. The pool of the space manager may be there, and is moved first; the blocks that it leaves are free
+    /// once the checkpoint after that.
+    fn shrink(&mut self, to: &Geometry, progress: &dyn Progress) -> Result<()> {
+        let kept = self.space.kept()?;
+        let least = self.least(kept)?;
+        if least > to.blocks {
+            let message =
+                format!("{} blocks are too few: those up to {} are in use and stay, {least} are enough", to.blocks, kept.end);
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        }
+        for _ in 0..MOST_STEPS {
+            if self.space.own_end() <= to.blocks {
+                return self.transact(0, |state| state.set_size(to, to.blocks, progress));
+            }
+            self.transact(0, |state| state.make_way(to.blocks, progress))?;
+        }
+        Err(Error::new(Kind::Limit, LAYER, "its space manager finds no place before the new end"))
+    }
+
+    /// Moves the pool before block `end`, or as near to it as there is room.
+    fn make_way(&mut self, end: u64, progress: &dyn Progress) -> Result<()> {
+        let own_end = self.space.own_end();
+        let near = self.geometry(own_end)?;
+        match self.set_size(&near, end, progress) {
+            Err(error) if error.kind() == Kind::Limit => {}
+            done => return done,
+        }
+        let blocks = own_end + 2 * self.own_blocks(own_end)?;
+        let beside = self.geometry((blocks + self.own_blocks(blocks)?).min(self.store.blocks))?;
+        self.set_size(&beside, beside.blocks, progress)
+    }
+
+    /// Gives the container the sizes of `to`, with the next checkpoint.
+    fn set_size(&mut self, to: &Geometry, ceiling: u64, progress: &dyn Progress) -> Result<()> {
+        self.space.resize(to, ceiling, progress)?;
+        self.store.blocks = to.blocks;
+        self.raw.block_count = to.blocks.into();
+        self.raw.max_volumes = to.max_volumes.into();
+        self.raw.ephemeral_info[0] = to.ephemeral_info.into();
+        Ok(())
+    }
+
+    /// A checkpoint with this change. What only checkpoints before the last `kept` use becomes free.
+    fn transact(&mut self, kept: u64, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.failed.check(LAYER)?;
+        let done = self.write_checkpoint(kept, change);
+        self.failed.note(done)
+    }
+
+    fn write_checkpoint(&mut self, kept: u64, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let xid = Xid(self.raw.next_xid.get());
+        self.space.begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept))?;
+        change(self)?;
+        for (place, bytes) in self.space.settle()? {
+            self.store.device.write_at(self.store.offset(place), &bytes)?;
+        }
+        let objects = self.carried.of_next(&mut self.space, &self.next_oid, xid)?;
+        self.raw.next_oid = self.next_oid.load(Ordering::Relaxed).into();
+        Rings { store: &self.store, raw: &mut self.raw }.write(xid, &objects)
+    }
+
+    /// Brings the superblock in block 0 up to date.
+    fn write_anchor(&mut self) -> Result<()> {
+        let block = Rings { store: &self.store, raw: &mut self.raw }.superblock();
+        let written = self.store.device.write_at(0, &block).and_then(|()| self.store.device.flush());
+        self.failed.note(written)
+    }
+}

@@ -1,0 +1,368 @@
+//! A container gets longer or shorter (§6): its chunks, the blocks that describe them, and the pool that these lie in.
+//!
+//! As long as there are as many chunks as before, only the last one's description changes. Otherwise the pool has another size,
+//! and comes to lie elsewhere with everything in it: nothing that a checkpoint knows is written over.
+
+use std::ops::Range;
+
+use zerocopy::little_endian::U64;
+
+use super::{Bits, LAYER, SMALL, Space, chunk_at, corrupt};
+use crate::fs::apfs::build::node::put;
+use crate::fs::apfs::build::space::{info_block, put_ring};
+use crate::fs::apfs::geometry::{Geometry, SpacemanArrays};
+use crate::fs::apfs::layout::{
+    CHUNK_COUNT_MASK, ChunkRaw, Oid, Paddr, SPACEMAN_ARRAYS, SpacemanRaw, chunks_per_cib, cibs_per_cab, object_type, seal,
+    space_device,
+};
+use crate::fs::apfs::write::queue::Queue;
+use crate::fs::bitmap::{clear_bits, count_clear, run_at, set_bits};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// Bytes of descriptions written at once.
+const PIECE: usize = 1 << 20;
+
+/// Blocks of a container before and afterwards.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+/// What of a container is used by more than the space manager.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::fs::apfs::write) struct Kept {
+    /// The block after the last of these.
+    pub(in crate::fs::apfs::write) end: u64,
+    /// How many there are.
+    pub(in crate::fs::apfs::write) blocks: u64,
+}
+
+impl Space {
+    /// Where the pool lies, and the ring of its bitmaps.
+    fn own(&self) -> [Range<u64>; 2] {
+        let run = |base: u64, blocks: u64| base..base.saturating_add(blocks);
+        [
+            run(self.head.pool_base.get(), self.head.pool_blocks.get()),
+            run(self.head.ring_base.get(), self.head.ring_blocks.get().into()),
+        ]
+    }
+
+    /// The block after the last one that the space manager itself uses.
+    pub(in crate::fs::apfs::write) fn own_end(&self) -> u64 {
+        self.own().into_iter().map(|run| run.end).max().unwrap_or(0)
+    }
+
+    /// What stays where it is: all but what the space manager has for itself, and what waits for older checkpoints.
+    pub(in crate::fs::apfs::write) fn kept(&mut self) -> Result<Kept> {
+        let movable: Vec<_> = self.own().into_iter().chain(self.main_queue.iter()).collect();
+        let apart: u64 = movable.iter().map(|run| run.end.saturating_sub(run.start)).sum();
+        let blocks = self.store.blocks.saturating_sub(self.free).saturating_sub(apart);
+        let span = Span { from: self.store.blocks, to: self.store.blocks };
+        for chunk in (0..self.store.blocks.div_ceil(self.per_chunk())).rev() {
+            let (raw, free, len) = self.future(chunk, span)?;
+            if free == len {
+                continue;
+            }
+            let first = chunk * self.per_chunk();
+            let mut bits = self.used_bits(chunk, &raw)?;
+            for run in movable.iter().filter(|run| run.start < first + len && run.end > first) {
+                clear_bits(&mut bits, (run.start.max(first) - first) as usize..(run.end.min(first + len) - first) as usize);
+            }
+            if let Some(byte) = bits.iter().rposition(|byte| *byte != 0) {
+                let end = first + byte as u64 * 8 + 8 - u64::from(bits[byte].leading_zeros());
+                return Ok(Kept { end, blocks });
+            }
+            self.forget_info(chunk);
+        }
+        Ok(Kept { end: 0, blocks })
+    }
+
+    /// Gives the container the sizes of `to`. The pool and its ring come to lie below block `ceiling`; what is from the new end on
+    /// is free. What is written goes to blocks that are free, and the rest with the next commit.
+    ///
+    /// [`Kind::Limit`], with nothing written, if there is no place for the pool.
+    pub(in crate::fs::apfs::write) fn resize(&mut self, to: &Geometry, ceiling: u64, progress: &dyn Progress) -> Result<()> {
+        let span = Span { from: self.store.blocks, to: to.blocks };
+        let chunks = span.from.div_ceil(self.per_chunk());
+        let stays = chunks == to.chunks && self.head.pool_blocks.get() == to.pool_blocks && self.own_end() <= ceiling;
+        let place = if stays { None } else { Some(self.place(to, span, ceiling)?) };
+        self.stretch(span);
+        match place {
+            Some(place) => self.rebuild(to, span, place, progress)?,
+            None => {
+                let last = to.chunks.saturating_sub(1);
+                let (raw, _, _) = self.future(last, span)?;
+                let (xid, per_cib) = (self.xid, u64::from(chunks_per_cib(self.store.block_size)));
+                let info = self.info(last / per_cib)?;
+                put(&mut info.bytes, chunk_at(last % per_cib), &ChunkRaw { xid: xid.into(), ..raw });
+                info.changed = true;
+            }
+        }
+        self.store.blocks = to.blocks;
+        let main = &mut self.head.devices[space_device::MAIN];
+        (main.blocks, main.chunks) = (to.blocks.into(), to.chunks.into());
+        // The numbers of the largest container fit.
+        (main.cibs, main.cabs) = ((to.cibs as u32).into(), (to.cabs as u32).into());
+        self.head.queues[space_device::QUEUE_POOL].node_limit = to.pool_queue_limit.into();
+        self.head.queues[space_device::QUEUE_MAIN].node_limit = to.main_queue_limit.into();
+        if to.blocks < span.from
+            && let Some(zones) = self.manager.get_mut(size_of::<SpacemanRaw>() + 8..SPACEMAN_ARRAYS as usize)
+        {
+            // Hints for the allocator may lead past the end.
+            if self.head.pool_xids.get() >= SPACEMAN_ARRAYS {
+                zones.fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where pool and ring are to lie: first the ring, if it moves.
+    fn place(&mut self, to: &Geometry, span: Span, ceiling: u64) -> Result<(Option<u64>, u64)> {
+        let [pool, ring] = self.own();
+        // In no slot, used or not, is a bit set for what is past the pool's end.
+        let shorter = to.pool_blocks < pool.end - pool.start;
+        let moves = shorter || u64::from(self.head.ring_blocks.get()) != to.ring_blocks() || ring.end > ceiling;
+        let ring_blocks = if moves { to.ring_blocks() } else { 0 };
+        let blocks = ring_blocks + to.pool_blocks;
+        // The numbers of the first blocks are reserved, and as numbers of objects used only where there are few others.
+        let found = match self.find_run(blocks, span, Oid::FIRST_USER.0..ceiling)? {
+            None if ceiling < SMALL => self.find_run(blocks, span, 0..ceiling)?,
+            found => found,
+        };
+        let Some(start) = found else {
+            let message = format!("{blocks} free blocks side by side are needed for the space manager, below block {ceiling}");
+            return Err(Error::new(Kind::Limit, LAYER, message));
+        };
+        Ok((moves.then_some(start), start + ring_blocks))
+    }
+
+    /// The first free run of so many blocks within `range`.
+    fn find_run(&mut self, wanted: u64, span: Span, Range { mut start, end: ceiling }: Range<u64>) -> Result<Option<u64>> {
+        for chunk in start / self.per_chunk()..ceiling.div_ceil(self.per_chunk()) {
+            let first = chunk * self.per_chunk();
+            let (raw, free, len) = self.future(chunk, span)?;
+            if free == 0 {
+                start = first + len;
+            } else if free < len {
+                let bits = self.used_bits(chunk, &raw)?;
+                let mut at = 0;
+                while at < len as usize {
+                    let (used, until) = run_at(&bits, at, len as usize);
+                    let end = first + until as u64;
+                    if used {
+                        start = start.max(end);
+                    } else if end.min(ceiling).saturating_sub(start) >= wanted {
+                        return Ok(Some(start));
+                    }
+                    at = until;
+                }
+            } else if (first + len).min(ceiling).saturating_sub(start) >= wanted {
+                return Ok(Some(start));
+            }
+            self.forget_info(chunk);
+        }
+        Ok(None)
+    }
+
+    /// Forgets all descriptions of chunks but those beside this one, so that they are not all in memory.
+    fn forget_info(&mut self, chunk: u64) {
+        let cib = chunk / u64::from(chunks_per_cib(self.store.block_size));
+        self.infos.retain(|other, info| info.changed || *other == cib);
+    }
+
+    /// What is to be said of a chunk, how many of its blocks are free and how many it has then.
+    fn future(&mut self, chunk: u64, span: Span) -> Result<(ChunkRaw, u64, u64)> {
+        let first = chunk * self.per_chunk();
+        let len = |blocks: u64| blocks.saturating_sub(first).min(self.per_chunk());
+        // Where the container shrinks, what is past the new end is still there until it is cut.
+        let (was, is) = (len(span.from), len(span.to));
+        let mut raw = ChunkRaw { first: first.into(), ..ChunkRaw::default() };
+        let (mut told, mut flags) = (0, 0);
+        if was > 0 {
+            (raw, told) = self.chunk(chunk)?;
+            flags = raw.blocks.get() & !CHUNK_COUNT_MASK;
+        }
+        let free = match self.bits.get(&chunk) {
+            Some(bits) if bits.blocks == is => bits.free,
+            _ => (told + is).saturating_sub(was),
+        };
+        // A chunk has at most 2^19 blocks.
+        raw.blocks = (flags | is as u32).into();
+        raw.free = (raw.free.get() & !CHUNK_COUNT_MASK | free as u32).into();
+        Ok((raw, free, is))
+    }
+
+    /// The bits of a chunk, of which not all need stay in memory.
+    fn used_bits(&self, chunk: u64, raw: &ChunkRaw) -> Result<Vec<u8>> {
+        match (self.bits.get(&chunk), raw.bitmap.get()) {
+            (Some(bits), _) => Ok(bits.used.clone()),
+            (None, 0) => Ok(vec![0; self.store.block_size.bytes()]),
+            (None, place) => Ok(self.store.read(LAYER, Paddr(place), 1)?.into_vec()),
+        }
+    }
+
+    /// The chunks that are in memory get their new lengths, and the container its free blocks.
+    fn stretch(&mut self, span: Span) {
+        let per_chunk = self.per_chunk();
+        self.bits.retain(|chunk, _| chunk * per_chunk < span.to);
+        for (chunk, bits) in &mut self.bits {
+            let is = (span.to - chunk * per_chunk).min(per_chunk);
+            bits.free = (bits.free + is).saturating_sub(bits.blocks);
+            bits.blocks = is;
+        }
+        self.free = (self.free + span.to).saturating_sub(span.from);
+    }
+
+    /// Takes note of a chunk's bits, which may be one of those to come.
+    fn load(&mut self, chunk: u64, span: Span) -> Result<()> {
+        if self.bits.contains_key(&chunk) {
+            return Ok(());
+        }
+        let (raw, free, blocks) = self.future(chunk, span)?;
+        let used = self.used_bits(chunk, &raw)?;
+        if count_clear(&used, blocks as usize) as u64 != free {
+            return Err(corrupt(format!("the bitmap of chunk {chunk} does not have {free} free blocks, as it should")));
+        }
+        let fresh = vec![0; used.len()];
+        self.bits.insert(chunk, Bits { used, fresh, blocks, free, changed: false });
+        Ok(())
+    }
+
+    /// Everything in the pool is written into another one.
+    fn rebuild(&mut self, to: &Geometry, span: Span, place: (Option<u64>, u64), progress: &dyn Progress) -> Result<()> {
+        let (ring, pool) = place;
+        let arrays = self.arrays(to)?;
+        let run = ring.unwrap_or(pool)..pool + to.pool_blocks;
+        for chunk in run.start / self.per_chunk()..run.end.div_ceil(self.per_chunk()) {
+            self.load(chunk, span)?;
+        }
+        self.store.blocks = span.from.max(span.to);
+        self.occupy(run)?;
+        let [old_pool, old_ring] = self.own();
+        let used = self.write_infos(to, span, pool, progress)?;
+        self.bits.clear();
+        self.infos.clear();
+        self.undo.clear();
+
+        self.pool = vec![0; to.pool_bitmap_blocks as usize * self.store.block_size.bytes()];
+        set_bits(&mut self.pool, 0..used as usize);
+        self.pool_queue = Queue::default();
+        self.main_queue.add(self.xid, old_pool);
+        self.head.pool_blocks = to.pool_blocks.into();
+        self.head.pool_base = pool.into();
+        self.lay_out(to, &arrays, ring.is_some());
+        if let Some(ring) = ring {
+            self.main_queue.add(self.xid, old_ring);
+            self.head.pool_bitmap_blocks = (to.pool_bitmap_blocks as u32).into();
+            self.head.ring_blocks = (to.ring_blocks() as u32).into();
+            self.head.ring_base = ring.into();
+            // The largest ring has 2^14 slots.
+            self.head.ring_free_head = (to.pool_bitmap_blocks as u16).into();
+            self.head.ring_free_tail = ((to.ring_blocks() - 1) as u16).into();
+            let mut slots = self.pool.clone();
+            slots.resize(to.ring_blocks() as usize * self.store.block_size.bytes(), 0);
+            self.store.device.write_at(self.store.offset(Paddr(ring)), &slots)?;
+            self.pool_changed = false;
+        } else {
+            self.pool_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Writes bitmaps and descriptions of all chunks into the pool that begins at `pool`: descriptions first. Returns how many
+    /// blocks of it are used.
+    fn write_infos(&mut self, to: &Geometry, span: Span, pool: u64, progress: &dyn Progress) -> Result<u64> {
+        let (size, xid) = (self.store.block_size, self.xid);
+        let (per_cib, per_cab) = (u64::from(chunks_per_cib(size)), u64::from(cibs_per_cab(size)));
+        let cib_at = |cib: u64| Paddr(pool + cib);
+        let mut next = to.cibs + to.cabs;
+        let mut blocks = Vec::new();
+        for cib in 0..to.cibs {
+            progress.check()?;
+            let chunks = cib * per_cib..((cib + 1) * per_cib).min(to.chunks);
+            let mut block = info_block(size, object_type::CHUNK_INFO, (cib_at(cib), xid), cib, &chunks);
+            for chunk in chunks {
+                let (mut raw, free, len) = self.future(chunk, span)?;
+                raw.xid = xid.into();
+                if free < len {
+                    let bits = self.used_bits(chunk, &raw)?;
+                    raw.bitmap = (pool + next).into();
+                    self.store.device.write_at(self.store.offset(Paddr(pool + next)), &bits)?;
+                    next += 1;
+                } else {
+                    raw.bitmap = 0.into();
+                }
+                put(&mut block, chunk_at(chunk % per_cib), &raw);
+            }
+            seal(&mut block);
+            blocks.extend_from_slice(&block);
+            if blocks.len() >= PIECE || cib + 1 == to.cibs {
+                let first = cib + 1 - blocks.len() as u64 / u64::from(size.get());
+                self.store.device.write_at(self.store.offset(cib_at(first)), &blocks)?;
+                blocks.clear();
+            }
+            self.infos.remove(&cib);
+        }
+        self.cibs = (0..to.cibs).map(|cib| cib_at(cib).0).collect();
+        self.cabs = (0..to.cabs).map(|cab| cib_at(to.cibs + cab).0).collect();
+        for (cab, place) in (0..).zip(&self.cabs) {
+            let cibs = cab * per_cab..((cab + 1) * per_cab).min(to.cibs);
+            let mut block = info_block(size, object_type::CHUNK_INFO_ADDRESSES, (Paddr(*place), xid), cab, &cibs);
+            for cib in cibs {
+                put(&mut block, chunk_at(0) + 8 * (cib % per_cab) as usize, &U64::from(cib_at(cib)));
+            }
+            seal(&mut block);
+            self.store.device.write_at(self.store.offset(Paddr(*place)), &block)?;
+        }
+        Ok(next)
+    }
+
+    /// Where the space manager's arrays are to be.
+    fn arrays(&self, to: &Geometry) -> Result<SpacemanArrays> {
+        let head = &self.head;
+        let first = head.pool_xids.get();
+        let others = [head.pool_slots, head.ring_free_next, head.devices[space_device::MAIN].addresses];
+        let least = if first < SPACEMAN_ARRAYS { size_of::<SpacemanRaw>() as u32 } else { SPACEMAN_ARRAYS };
+        if first < least || first as usize > self.manager.len() || others.iter().any(|other| other.get() < first) {
+            return Err(Error::unsupported(
+                LAYER,
+                "the space manager's arrays are in an order that is not known; it is not resized",
+            ));
+        }
+        Ok(to.spaceman_arrays_from(first))
+    }
+
+    /// Lays the space manager's arrays out anew.
+    fn lay_out(&mut self, to: &Geometry, arrays: &SpacemanArrays, new_ring: bool) {
+        let size = self.store.block_size;
+        let head = &mut self.head;
+        let old = std::mem::replace(&mut self.manager, vec![0; size.blocks_for(arrays.tier_2) as usize * size.bytes()]);
+        let kept = head.pool_xids.get() as usize;
+        self.manager[..kept].copy_from_slice(&old[..kept]);
+        if new_ring {
+            put_ring(&mut self.manager, to, arrays, self.xid);
+        } else {
+            for (from, at, len) in [
+                (head.pool_xids, arrays.pool_xids, 8 * to.pool_bitmap_blocks),
+                (head.pool_slots, arrays.pool_slots, 2 * to.pool_bitmap_blocks),
+                (head.ring_free_next, arrays.ring_free_next, 2 * to.ring_blocks()),
+            ] {
+                let bytes = old.get(from.get() as usize..).unwrap_or_default();
+                let bytes = &bytes[..bytes.len().min(len as usize)];
+                put(&mut self.manager, at as usize, bytes);
+            }
+        }
+        let listed = if self.cabs.is_empty() { &self.cibs } else { &self.cabs };
+        for (index, place) in listed.iter().enumerate() {
+            put(&mut self.manager, arrays.main as usize + 8 * index, &U64::from(*place));
+        }
+        // Some blocks: they fit.
+        head.pool_xids = (arrays.pool_xids as u32).into();
+        head.pool_slots = (arrays.pool_slots as u32).into();
+        head.ring_free_next = (arrays.ring_free_next as u32).into();
+        head.devices[space_device::MAIN].addresses = (arrays.main as u32).into();
+        head.devices[space_device::TIER_2].addresses = (arrays.tier_2 as u32).into();
+    }
+}
