@@ -8,7 +8,7 @@ use super::extents::{ForkDevice, Owner};
 use super::layout::{Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type};
 use super::write::run_in;
 use crate::device::{BlockDevice, ExtentKind};
-use crate::fs::FreeMap;
+use crate::fs::free::{FreeMap, free_blocks};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "hfs+ bitmap";
@@ -108,12 +108,12 @@ impl HfsPlusFree {
 
     /// The bytes of `extent`, as the map counts them.
     pub(super) fn bytes(&self, extent: Extent) -> Range<u64> {
-        let start = self.offset(extent.start.0);
+        let start = self.offset(extent.start.0.into());
         start..start.saturating_add(u64::from(extent.count) * self.block_size)
     }
 
-    fn offset(&self, block: u32) -> u64 {
-        self.start + u64::from(block) * self.block_size
+    fn offset(&self, block: u64) -> u64 {
+        self.start + block * self.block_size
     }
 }
 
@@ -124,23 +124,12 @@ impl FreeMap for HfsPlusFree {
 
     fn free_from(&self, at: u64) -> Result<Option<Range<u64>>> {
         let Range { start, end } = self.blocks;
-        let Ok(first) = u32::try_from(at.saturating_sub(self.start) / self.block_size) else { return Ok(None) };
-        let mut block = first.max(start);
-        while block < end {
-            let (used, mut until) = self.run_at(block)?;
-            if used {
-                block = until;
-                continue;
-            }
-            while until < end {
-                match self.run_at(until)? {
-                    (true, _) => break,
-                    (false, further) => until = further,
-                }
-            }
-            return Ok(Some(self.offset(block).max(at)..self.offset(until)));
-        }
-        Ok(None)
+        let first = (at.saturating_sub(self.start) / self.block_size).max(start.into());
+        let found = free_blocks(first, end.into(), |block| {
+            let (used, until) = self.run_at(block as u32)?; // before `end`, which has 32 bits
+            Ok((used, until.into()))
+        })?;
+        Ok(found.map(|run| self.offset(run.start).max(at)..self.offset(run.end)))
     }
 }
 

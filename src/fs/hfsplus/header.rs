@@ -29,19 +29,30 @@ pub enum Found {
 
 /// Whether a volume of this family begins at the first byte of `device`. Reads two sectors at most.
 pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
-    let len = device.info().len;
-    if len < MIN_VOLUME {
+    Ok(match probe_front(device)? {
+        None => probe_copy(device)?,
+        found => found,
+    })
+}
+
+/// The same by what stands at the front alone.
+pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
+    if device.info().len < MIN_VOLUME {
         return Ok(None);
     }
     let block: MasterDirectoryBlockRaw = read_structure(device, HEADER_OFFSET)?;
     if is_hfs(&block) {
         return Ok(Some(if block.embedded().is_some() { Found::Wrapped } else { Found::Hfs }));
     }
-    let first = signed(&read_structure(device, HEADER_OFFSET)?);
-    if first.is_some() {
-        return Ok(first);
+    Ok(signed(&read_structure(device, HEADER_OFFSET)?))
+}
+
+/// The same by the copy of the volume header at the end, which may be that of a volume that was there before.
+pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
+    match device.info().len {
+        len if len < MIN_VOLUME => Ok(None),
+        len => Ok(signed(&read_structure(device, len - HEADER_OFFSET)?)),
     }
-    Ok(signed(&read_structure(device, len - HEADER_OFFSET)?))
 }
 
 /// Two letters are little to go by; a block size that can be one is a second sign.

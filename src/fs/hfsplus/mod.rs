@@ -9,6 +9,7 @@ pub mod build;
 mod catalog;
 mod check;
 mod extents;
+mod file_system;
 mod free;
 mod header;
 mod journal;
@@ -27,7 +28,6 @@ mod tests;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use uuid::Uuid;
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -35,14 +35,14 @@ use self::attributes::AttributesTree;
 use self::btree::{Tree, TreeKind};
 use self::catalog::{Catalog, Found, Object};
 use self::extents::{Owner, Space};
-use self::layout::{Cnid, FileRaw, ForkRaw, Variant, VolumeHeader};
+use self::layout::{Cnid, FileRaw, ForkRaw, VolumeHeader};
 use self::layout::{fork_type, timestamp, volume_attributes};
 use self::links::{Link, Links};
 use self::overflow::Overflow;
-use self::unicode::{NameOrder, decode_name, encode_name, encode_verbatim};
-use super::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_COMPRESSED, VolumeInfo};
+use self::unicode::decode_name;
+use super::{Attributes, Entry, FileKind, NodeId, UF_COMPRESSED};
 use crate::decmpfs::{self, Compression};
-use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
 #[cfg(feature = "testing")]
@@ -51,8 +51,9 @@ pub use self::check::check;
 #[cfg(feature = "testing")]
 pub(crate) use self::check::damage::damaged;
 pub use self::free::HfsPlusFree;
-pub use self::header::{Found as Probed, probe};
+pub use self::header::{Found as Probed, probe, probe_copy, probe_front};
 pub use self::repair::Repair;
+pub use self::unicode::composed;
 pub use self::write::{HfsPlusMut, WriteOptions};
 
 const LAYER: &str = "hfs+";
@@ -60,8 +61,6 @@ const LAYER: &str = "hfs+";
 pub const DEFAULT_CACHE: usize = 16 << 20;
 /// The attribute that stands for the Finder's part of a record.
 const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// Longer targets of symbolic links no system follows.
-const MAX_LINK_TARGET: u64 = 4096;
 
 /// An open HFS+ or HFSX volume, read-only.
 #[derive(Debug)]
@@ -170,6 +169,8 @@ impl HfsPlus {
             && let Some(compression) = Compression::parse(&value)
         {
             (attributes.size, attributes.resource_size) = (compression.size, 0);
+            // How contents are stored is not theirs who read them.
+            attributes.has_xattrs = self.attributes.names(resolved.object.id())?.iter().any(|name| name != decmpfs::ATTRIBUTE);
         }
         Ok(attributes)
     }
@@ -314,133 +315,4 @@ fn formatted_at(header: &VolumeHeader, root_created: u32) -> Option<super::Times
     let local = header.raw.create_date.get();
     let date = if local.abs_diff(root_created) <= DAY { root_created } else { local };
     timestamp(date, header.has(volume_attributes::EXPANDED_TIMES))
-}
-
-fn volume_uuid(identifier: u64) -> Option<Uuid> {
-    /// Apple's namespace for volume identifiers.
-    const NAMESPACE: Uuid = Uuid::from_u128(0xB3E2_0F39_F292_11D6_97A4_0030_6543_ECAC);
-    (identifier != 0).then(|| Uuid::new_v3(&NAMESPACE, &identifier.to_be_bytes()))
-}
-
-impl FileSystem for HfsPlus {
-    fn volume(&self) -> VolumeInfo {
-        let (raw, block_size) = (&self.header.raw, self.header.block_size);
-        let expanded = self.header.has(volume_attributes::EXPANDED_TIMES);
-        VolumeInfo {
-            format: match self.header.variant {
-                Variant::HfsPlus => "HFS+",
-                Variant::Hfsx => "HFSX",
-            },
-            name: self.label.clone(),
-            uuid: volume_uuid(raw.identifier.get()),
-            case_sensitive: self.catalog.name_order() == NameOrder::Binary,
-            journaled: self.header.has(volume_attributes::JOURNALED),
-            clean: self.clean,
-            block_size,
-            total: u64::from(self.header.total_blocks) * u64::from(block_size),
-            free: u64::from(self.header.free_blocks) * u64::from(block_size),
-            files: raw.file_count.get().into(),
-            folders: raw.folder_count.get().into(),
-            created: self.created,
-            modified: timestamp(raw.modify_date.get(), expanded),
-        }
-    }
-
-    fn root(&self) -> NodeId {
-        NodeId(Cnid::ROOT.0.into())
-    }
-
-    fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
-        let Ok(dir) = u32::try_from(dir.0).map(Cnid) else { return Ok(None) };
-        let mut units: Vec<U16> = Vec::with_capacity(name.len());
-        if encode_name(name, &mut units).is_err() {
-            return Ok(None); // a name that cannot be on disk
-        }
-        let mut object = self.catalog.get(dir, &units)?;
-        if object.is_none() && !name.is_ascii() {
-            // Other systems may have written it composed.
-            units.clear();
-            encode_verbatim(name, &mut units);
-            object = self.catalog.get(dir, &units)?;
-        }
-        let hidden = |object: &Object| dir == Cnid::ROOT && self.links.is_private(object.id());
-        let Some(object) = object.filter(|object| !hidden(object)) else { return Ok(None) };
-        Ok(Some(self.attributes_of(&self.follow(dir, object)?)?))
-    }
-
-    fn attributes(&self, node: NodeId) -> Result<Attributes> {
-        self.attributes_of(&self.object(node)?)
-    }
-
-    fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
-        let missing = |_| Error::not_found(LAYER, format!("folder {}", dir.0));
-        let dir = u32::try_from(dir.0).map(Cnid).map_err(missing)?;
-        self.catalog.children(dir, None, |name, object| match self.entry(dir, name, object)? {
-            Some(entry) => each(entry),
-            None => Ok(ControlFlow::Continue(())),
-        })
-    }
-
-    fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let resolved = self.object(node)?;
-        let file = resolved.file()?;
-        let id = resolved.object.id();
-        match (fork, self.compression(&resolved.object)?) {
-            (Fork::Data, Some(value)) => {
-                let named = |error: Error| error.named(format!("object {id}"));
-                return decmpfs::contents(&value, || self.resource_fork(file)).map_err(named);
-            }
-            // It holds the compressed contents, and is nobody's own.
-            (Fork::Resource, Some(_)) => return Ok(Arc::new(Memory::read_only([]))),
-            (Fork::Resource, None) => return self.resource_fork(file),
-            (Fork::Data, None) => {}
-        }
-        self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)
-    }
-
-    fn read_link(&self, node: NodeId) -> Result<String> {
-        let resolved = self.object(node)?;
-        let (id, file) = (resolved.object.id(), resolved.file()?);
-        let len = file.data_fork.logical_size.get();
-        if stat::file_kind(file) != FileKind::Symlink || len > MAX_LINK_TARGET {
-            let message = format!("a symbolic link of at most {MAX_LINK_TARGET} bytes expected");
-            return Err(Error::new(Kind::Invalid, LAYER, message).named(format!("object {id}")));
-        }
-        let device = self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)?;
-        let target = device.read_vec(0, len as usize)?;
-        Ok(String::from_utf8_lossy(&target).into_owned())
-    }
-
-    fn xattrs(&self, node: NodeId) -> Result<Vec<String>> {
-        let resolved = self.object(node)?;
-        let mut names = Vec::new();
-        if stat::finder_info(&resolved.object).is_some() {
-            names.push(FINDER_INFO.to_owned());
-        }
-        let compressed = self.compression(&resolved.object)?.is_some();
-        if let Object::File(file) = &resolved.object
-            && file.resource_fork.logical_size.get() != 0
-            && !compressed
-        {
-            names.push(RESOURCE_FORK.to_owned());
-        }
-        names.extend(self.attributes.names(resolved.object.id())?);
-        // How contents are stored is not theirs who read them.
-        names.retain(|name| !compressed || name != decmpfs::ATTRIBUTE);
-        Ok(names)
-    }
-
-    fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
-        let resolved = self.object(node)?;
-        match (name, &resolved.object) {
-            (FINDER_INFO, object) => {
-                Ok(stat::finder_info(object).map(|bytes| Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>))
-            }
-            (RESOURCE_FORK, Object::File(file)) if file.resource_fork.logical_size.get() != 0 => {
-                self.resource_fork(file).map(Some)
-            }
-            (RESOURCE_FORK, _) => Ok(None),
-            (_, object) => self.attributes.open(&self.space, object.id(), name),
-        }
-    }
 }

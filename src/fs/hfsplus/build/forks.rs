@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::fs::RESOURCE_FORK;
 use crate::fs::build::filling::{Content, Piece, Places};
-use crate::fs::build::tree::{body, path};
+use crate::fs::build::tree::{self, body};
 use crate::fs::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::{Error, Kind, Result};
@@ -168,24 +168,8 @@ fn fits(block: u64) -> Result<u32> {
 
 /// Refuses what a record cannot express; puts attributes in the order of the tree.
 pub(super) fn prepare(tree: &mut Tree) -> Result<()> {
-    for node in 0..tree.nodes.len() {
-        let named = |error: Error, tree: &Tree| error.named(path(tree, node as u32));
-        if let SourceKind::Symlink(target) = &tree.nodes[node].kind
-            && (target.is_empty() || target.len() > MAX_TARGET)
-        {
-            let message = format!("the target of a symbolic link has 1 to {MAX_TARGET} bytes, not {}", target.len());
-            return Err(named(Error::new(Kind::Limit, LAYER, message), tree));
-        }
-        // What a hard link says of attributes is not looked at: they are those of the node it leads to.
-        if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
-            prepare_attributes(&mut tree.nodes[node]).map_err(|error| named(error, tree))?;
-        }
-    }
-    Ok(())
+    tree::prepare(tree, LAYER, prepare_attributes)
 }
-
-/// The longest symbolic link that macOS follows.
-const MAX_TARGET: usize = 1023;
 
 fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
     use crate::fs::hfsplus::unicode::encode_attribute_name;

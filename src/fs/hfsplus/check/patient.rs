@@ -9,7 +9,7 @@ use crate::fs::hfsplus::btree::Node;
 use crate::fs::hfsplus::build::{Options, Plan};
 use crate::fs::hfsplus::layout::*;
 use crate::fs::hfsplus::unicode::decode_name;
-use crate::fs::source::{SourceKind, SourceNode, Stream, Tree as SourceTree};
+use crate::fs::patient;
 use crate::progress::Silent;
 
 /// A volume with everything in it that can be damaged.
@@ -18,32 +18,6 @@ pub(in crate::fs::hfsplus) struct Patient {
 }
 
 const NODE_DESCRIPTOR: usize = size_of::<NodeDescriptorRaw>();
-
-fn source() -> SourceTree {
-    let mut tree = SourceTree::empty(Timestamp::from_seconds(1_600_000_000));
-    let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {
-        let node = tree.nodes.len() as u32;
-        let root = tree.nodes[0].clone();
-        tree.nodes.push(SourceNode { parent, name: name.into(), kind, mode, ..root });
-        node
-    };
-    let file = |len: usize| SourceKind::File(Stream::Bytes(vec![0x41; len].into()));
-    let folder = add(0, "folder", SourceKind::Folder, 0o755);
-    let inner = add(folder, "inner", SourceKind::Folder, 0o755);
-    for number in 0..120 {
-        add(if number % 2 == 0 { folder } else { inner }, &format!("file {number}"), file(5000), 0o644);
-    }
-    let linked = add(0, "first name", file(9000), 0o600);
-    add(folder, "second name", SourceKind::HardLink(linked), 0o600);
-    add(inner, "third name", SourceKind::HardLink(linked), 0o600);
-    add(0, "symlink", SourceKind::Symlink("folder/inner".into()), 0o755);
-    let with_attributes = add(0, "with attributes", file(100), 0o644);
-    let xattrs = &mut tree.nodes[with_attributes as usize].xattrs;
-    xattrs.push(("small".into(), Stream::Bytes(vec![1; 20].into())));
-    xattrs.push(("large".into(), Stream::Bytes(vec![2; 20_000].into())));
-    xattrs.push(("com.apple.system.Security".into(), Stream::Bytes(vec![3; 44].into())));
-    tree
-}
 
 impl Patient {
     pub(in crate::fs::hfsplus) fn new(case_sensitive: bool) -> Self {
@@ -57,7 +31,7 @@ impl Patient {
             identifier: 1,
         };
         let device = Memory::zeros(8 << 20);
-        Plan::new(source(), options).unwrap().build(&device, &Silent).unwrap();
+        Plan::new(patient::tree(120, &["third name"]), options).unwrap().build(&device, &Silent).unwrap();
         Self { bytes: device.read_vec(0, 8 << 20).unwrap() }
     }
 

@@ -3,6 +3,7 @@
 //! The rules are macOS's and frozen (`docs/formats/hfsplus.md` §9): neither today's NFD nor today's case mapping is
 //! right. Most names are ASCII, so everything here looks for that first.
 
+mod compose;
 mod decompose;
 mod fold;
 mod tables;
@@ -11,6 +12,7 @@ use std::cmp::Ordering;
 
 use zerocopy::big_endian::U16;
 
+pub use self::compose::composed;
 use super::layout::{MAX_ATTRIBUTE_NAME_UNITS, MAX_NAME_UNITS};
 use crate::{Error, Kind, Result};
 

@@ -42,6 +42,39 @@ fn names_decompose_as_macos_does() {
 }
 
 #[test]
+fn names_compose_as_others_write_them() {
+    let shown = |name: &str| composed(&decode_name(&encoded(name))).into_owned();
+    for nfc in [
+        "plain",
+        "Gr\u{FC}ße",
+        "\u{1EC7}",
+        "각가 글 한",
+        "\u{1ED}\u{1F80}\u{1E69}\u{3AC}",
+        "\u{212B}\u{2260}\u{F900}",
+        "\u{2f81a}\u{1D15E}",
+        "क\u{93C}",
+    ] {
+        assert_eq!(shown(nfc), nfc);
+    }
+    assert_eq!(shown("e\u{301}\u{302}: A\u{30A}"), "\u{E9}\u{302}: \u{C5}");
+    assert_eq!(shown("a\u{302}\u{323}"), "\u{1EAD}", "typed in the wrong order");
+    assert_eq!(shown("\u{1F71}\u{958}\u{1100}\u{1100}\u{1161}\u{1161}"), "\u{3AC}\u{915}\u{93C}\u{1100}가\u{1161}");
+    // On disk as no volume of macOS's has them: found by that spelling alone.
+    for verbatim in ["\u{E9} e\u{301}", "e\u{302}\u{323}"] {
+        assert_eq!(composed(verbatim), verbatim);
+    }
+}
+
+proptest! {
+    #[test]
+    fn composed_names_are_the_same_names(name in "[a-eα-ωА-я\\u{300}-\\u{345}\\u{900}-\\u{9FF}\\u{1100}-\\u{11FF}가-갛Ḁ-ỿἀ-ῼ\\u{F40}-\\u{FBF}]{1,20}") {
+        let stored = encoded(&name);
+        let shown = decode_name(&stored);
+        prop_assert_eq!(encoded(&composed(&shown)), stored);
+    }
+}
+
+#[test]
 fn bad_names_are_refused() {
     let mut out = units("kept");
     for name in ["", "a/b"] {

@@ -61,11 +61,16 @@ impl Volume {
 
     /// Removes the name of a file, or an empty folder.
     pub(super) fn remove(&mut self, dir: NodeId, name: &str, is_open: IsOpen<'_>) -> Result<()> {
-        let orphans = self.change(|volume| {
+        let unname = |volume: &mut Self, is_open: IsOpen<'_>| {
             let parent = volume.folder(dir)?.object.id();
             let (units, object) = volume.entry(parent, name)?;
             volume.unname(parent, &units, object, is_open)
-        })?;
+        };
+        let orphans = match self.change(|volume| unname(volume, is_open)) {
+            // More than the journal holds at once: without its name it goes bit by bit.
+            Err(error) if error.kind() == Kind::Limit => self.change(|volume| unname(volume, &|_| true))?,
+            done => done?,
+        };
         self.reap(orphans, is_open)
     }
 
@@ -126,7 +131,15 @@ impl Volume {
             }
             // The mount in which it lost its name may have ended.
             self.begin()?;
-            while self.step_reap(id)? {}
+            loop {
+                match self.step_reap(id) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    // What it takes to remove it at once, in the journal or on a full volume, may be had bit by bit.
+                    Err(error) if error.kind() == Kind::Limit && self.shed(id)? => self.commit()?,
+                    Err(error) => return Err(error),
+                }
+            }
             self.orphans.retain(|orphan| *orphan != id);
         }
         Ok(())
@@ -134,8 +147,7 @@ impl Volume {
 
     /// One operation towards the end of a file without a name; whether there is more to do.
     fn step_reap(&mut self, id: Cnid) -> Result<bool> {
-        self.make_room()?;
-        self.step(&mut |volume| {
+        self.step_with_room(&mut |volume| {
             let Some(Found { parent, name, object: Object::File(mut file) }) = volume.read.catalog.by_id(id)? else {
                 return Ok(false);
             };
@@ -145,20 +157,44 @@ impl Volume {
                 volume.leave(parent, &name, &Object::File(file))?;
                 return Ok(false);
             }
-            for kind in [fork_type::DATA, fork_type::RESOURCE] {
-                let raw = if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork };
-                let (before, mut fork) = (*raw, volume.fork_map(raw, id, kind)?);
-                if before.total_blocks.get() == 0 {
-                    continue;
-                }
-                volume.resize_fork(&mut fork, 0, false)?;
-                volume.store_fork(&mut fork, &before)?;
-                *raw = fork.raw;
-                break;
-            }
+            volume.cut_fork(&mut file)?;
             volume.put(parent, &name, &Object::File(file))?;
             Ok(true)
         })
+    }
+
+    /// Takes something from a file without a name: an attribute, else contents. `false`: it has neither.
+    fn shed(&mut self, id: Cnid) -> Result<bool> {
+        self.step_with_room(&mut |volume| {
+            if let Some(units) = volume.read.attributes.all_names(id)?.into_iter().next() {
+                return volume.remove_units(id, &units);
+            }
+            let Some(Found { parent, name, object: Object::File(mut file) }) = volume.read.catalog.by_id(id)? else {
+                return Ok(false);
+            };
+            let had_some = volume.cut_fork(&mut file)?;
+            if had_some {
+                volume.put(parent, &name, &Object::File(file))?;
+            }
+            Ok(had_some)
+        })
+    }
+
+    /// Gives back blocks at the end of a file's first fork that has some, as many as one operation may. `false`: none has.
+    fn cut_fork(&mut self, file: &mut FileRaw) -> Result<bool> {
+        let id = Cnid(file.file_id.get());
+        for kind in [fork_type::DATA, fork_type::RESOURCE] {
+            let raw = if kind == fork_type::DATA { &mut file.data_fork } else { &mut file.resource_fork };
+            let (before, mut fork) = (*raw, self.fork_map(raw, id, kind)?);
+            if before.total_blocks.get() == 0 {
+                continue;
+            }
+            self.resize_fork(&mut fork, 0, false)?;
+            self.store_fork(&mut fork, &before)?;
+            *raw = fork.raw;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Removes what a mount that did not end has left without a name.

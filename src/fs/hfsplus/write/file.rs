@@ -11,8 +11,8 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Le
 use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, Space};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, timestamp};
-use crate::fs::hfsplus::{RESOURCE_FORK, stat};
-use crate::fs::{Attributes, Existing, FileKind, Fork, NodeId, Timestamp};
+use crate::fs::hfsplus::stat;
+use crate::fs::{Attributes, Existing, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp};
 use crate::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied in one go.
@@ -149,8 +149,9 @@ impl Drop for OpenFork {
         if volume.orphans.contains(&self.id) {
             let shared = &self.shared;
             if volume.reap([self.id], &|id| shared.is_open(id)).is_err() {
-                // The next mount finds it.
+                // The unmounting finds it, or the next mount.
                 volume.orphans.retain(|orphan| *orphan != self.id);
+                volume.left_behind = true;
             }
         }
     }

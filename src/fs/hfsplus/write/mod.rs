@@ -43,8 +43,8 @@ use super::layout::Cnid;
 use crate::decmpfs;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{
-    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, ResizeVolume, SizeLimits, Stored,
-    Timestamp, VolumeInfo,
+    Attributes, Change, Entry, Existing, FileSystem, FileSystemMut, Fork, NewNode, NodeId, RESOURCE_FORK, ResizeVolume,
+    SizeLimits, Stored, Timestamp, VolumeInfo,
 };
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -227,7 +227,7 @@ impl FileSystem for HfsPlusMut {
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
         let volume = self.shared.read();
         let Some(value) = volume.read.xattr(node, name)? else { return Ok(None) };
-        if name == super::RESOURCE_FORK {
+        if name == RESOURCE_FORK {
             drop(volume);
             return self.open(node, Fork::Resource).map(Some);
         }
@@ -252,6 +252,10 @@ impl FileSystemMut for HfsPlusMut {
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str), existing: Existing) -> Result<()> {
         let mut volume = self.shared.write();
         volume.rename(from, to, existing, &|id| self.shared.is_open(id))
+    }
+
+    fn swap(&self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()> {
+        self.shared.write().swap(a, b)
     }
 
     fn remove(&self, dir: NodeId, name: &str) -> Result<()> {
@@ -293,7 +297,7 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {
-        if name == super::RESOURCE_FORK {
+        if name == RESOURCE_FORK {
             return file::set_resource_fork(&self.shared, node, value, existing);
         }
         self.check_attribute(node, name)?;
@@ -301,7 +305,7 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn remove_xattr(&self, node: NodeId, name: &str) -> Result<()> {
-        if name == super::RESOURCE_FORK {
+        if name == RESOURCE_FORK {
             return file::remove_resource_fork(&self.shared, node);
         }
         self.check_attribute(node, name)?;

@@ -42,7 +42,19 @@ impl Volume {
             Err(error) if error.kind() == Kind::Io => self.failed.note(Err(error)),
             begun => begun,
         }?;
-        self.reap_left()
+        self.reap_what_can_be()
+    }
+
+    /// Removes what is left without a name, but for what a full volume has no room to remove: that is tried again at the end.
+    fn reap_what_can_be(&mut self) -> Result<()> {
+        self.left_behind = false;
+        match self.reap_left() {
+            Err(error) if error.kind() == Kind::Limit => {
+                self.left_behind = true;
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     fn begin_journaled(&mut self) -> Result<()> {
@@ -246,6 +258,9 @@ impl Volume {
         self.bitmap.give_up_all();
         if self.log.is_none() {
             return self.device.flush();
+        }
+        if self.left_behind {
+            self.reap_what_can_be()?;
         }
         if self.log.as_ref().is_some_and(Log::is_transient) {
             self.step(&mut |volume| volume.remove_journal_files())?;

@@ -1,10 +1,12 @@
-//! Renaming and moving, over what is in the way if that was asked for.
+//! Renaming and moving: over what is in the way if that was asked for, or into its place.
+
+use zerocopy::big_endian::U16;
 
 use super::LAYER;
 use super::entries::IsOpen;
 use super::volume::Volume;
 use crate::fs::hfsplus::catalog::Object;
-use crate::fs::hfsplus::layout::record_flags;
+use crate::fs::hfsplus::layout::{Cnid, record_flags};
 use crate::fs::{Existing, NodeId};
 use crate::{Error, Kind, Result};
 
@@ -19,16 +21,7 @@ impl Volume {
         let orphan = self.change(|volume| {
             let (old_dir, new_dir) = (volume.folder(from.0)?.object.id(), volume.folder(to.0)?.object.id());
             let (old_name, mut object) = volume.entry(old_dir, from.1)?;
-            Self::check_movable(&object, &old_name)?;
-            if let Object::File(file) = &object
-                && volume.read.links.is_link(file).1
-            {
-                let message = "is one of several names of a folder, which are not changed";
-                return Err(Error::unsupported(LAYER, message).named(from.1));
-            }
-            if matches!(object, Object::Folder(_)) && volume.is_within(new_dir, object.id())? {
-                return Err(Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself").named(from.1));
-            }
+            volume.check_moves(&object, (&old_name, from.1), new_dir)?;
             let mut orphan = None;
             if let Some((name, there)) = volume.try_entry(new_dir, to.1)?
                 && there.id() != object.id()
@@ -44,14 +37,50 @@ impl Volume {
                 Some((_, there)) if there.id() == object.id() => volume.spelled(to.1)?,
                 _ => volume.new_name(new_dir, to.1)?,
             };
-            object.dates_mut().attribute_mod = volume.date().into();
-            if old_dir != new_dir && object.has(record_flags::HAS_DATE_ADDED) {
-                volume.set_date_added(&mut object);
-            }
+            volume.date_move(&mut object, old_dir != new_dir);
             volume.transfer((old_dir, &old_name), (new_dir, &new_name), &object)?;
             Ok(orphan)
         })?;
         self.reap(orphan, is_open)
+    }
+
+    pub(super) fn swap(&mut self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()> {
+        self.change(|volume| {
+            let dirs = [volume.folder(a.0)?.object.id(), volume.folder(b.0)?.object.id()];
+            let (name_a, mut object_a) = volume.entry(dirs[0], a.1)?;
+            let (name_b, mut object_b) = volume.entry(dirs[1], b.1)?;
+            if object_a.id() == object_b.id() || volume.is_same_file(&object_a, &object_b) {
+                return Ok(());
+            }
+            volume.check_moves(&object_a, (&name_a, a.1), dirs[1])?;
+            volume.check_moves(&object_b, (&name_b, b.1), dirs[0])?;
+            volume.date_move(&mut object_a, dirs[0] != dirs[1]);
+            volume.date_move(&mut object_b, dirs[0] != dirs[1]);
+            volume.exchange_places((dirs[0], &name_a, &object_a), (dirs[1], &name_b, &object_b))
+        })
+    }
+
+    /// Refuses to move an object, called `units` and `name`, into folder `dir`.
+    fn check_moves(&self, object: &Object, (units, name): (&[U16], &str), dir: Cnid) -> Result<()> {
+        Self::check_movable(object, units)?;
+        if let Object::File(file) = object
+            && self.read.links.is_link(file).1
+        {
+            let message = "is one of several names of a folder, which are not changed";
+            return Err(Error::unsupported(LAYER, message).named(name));
+        }
+        if matches!(object, Object::Folder(_)) && self.is_within(dir, object.id())? {
+            return Err(Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself").named(name));
+        }
+        Ok(())
+    }
+
+    /// An object is going to stand elsewhere; in another folder, if `moved`.
+    fn date_move(&self, object: &mut Object, moved: bool) {
+        object.dates_mut().attribute_mod = self.date().into();
+        if moved && object.has(record_flags::HAS_DATE_ADDED) {
+            self.set_date_added(object);
+        }
     }
 
     pub(super) fn check_replaceable(&self, object: &Object, there: &Object, existing: Existing, name: &str) -> Result<()> {
@@ -74,7 +103,7 @@ impl Volume {
         links.is_link(a).0 && links.is_link(b).0 && a.bsd.special == b.bsd.special
     }
 
-    fn spelled(&self, name: &str) -> Result<Vec<zerocopy::big_endian::U16>> {
+    fn spelled(&self, name: &str) -> Result<Vec<U16>> {
         let mut units = Vec::new();
         crate::fs::hfsplus::unicode::encode_name(name, &mut units)?;
         Ok(units)

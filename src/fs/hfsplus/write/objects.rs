@@ -109,6 +109,22 @@ impl Volume {
         self.touch(to.0)
     }
 
+    /// Lets two objects, which stay what they are, change places.
+    pub(super) fn exchange_places(&mut self, a: (Cnid, &[U16], &Object), b: (Cnid, &[U16], &Object)) -> Result<()> {
+        self.take_name(a.0, a.1, a.2)?;
+        self.take_name(b.0, b.1, b.2)?;
+        self.put_name(b.0, b.1, a.2)?;
+        self.put_name(a.0, a.1, b.2)?;
+        if a.0 == b.0 {
+            return self.touch(a.0);
+        }
+        for (dir, gone, come) in [(a.0, a.2, b.2), (b.0, b.2, a.2)] {
+            self.count_entry(dir, false, matches!(gone, Object::Folder(_)))?;
+            self.count_entry(dir, true, matches!(come, Object::Folder(_)))?;
+        }
+        Ok(())
+    }
+
     fn put_name(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
         let mut thread = Vec::with_capacity(10 + 2 * name.len());
         Thread { parent, name, folder: matches!(object, Object::Folder(_)) }.put(&mut thread);

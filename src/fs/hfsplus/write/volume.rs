@@ -37,6 +37,8 @@ pub(super) struct Volume {
     pub(super) orphans: Vec<Cnid>,
     /// Objects that have no name yet.
     pub(super) nameless: Vec<Cnid>,
+    /// Something without a name that nobody has open could not be removed.
+    pub(super) left_behind: bool,
     /// The last operation failed for want of space that a commit would give.
     pub(super) short: bool,
 }
@@ -88,7 +90,9 @@ impl Volume {
         let ended = unfinished.is_none();
         let failed = Failed::default();
         let (orphans, nameless) = (Vec::new(), Vec::new());
-        let mut volume = Self { read, device, buffer, bitmap, log: unfinished, options, failed, orphans, nameless, short: false };
+        let (short, left_behind) = (false, false);
+        let mut volume =
+            Self { read, device, buffer, bitmap, log: unfinished, options, failed, orphans, nameless, left_behind, short };
         if !ended {
             volume.unmount()?;
         }
@@ -132,13 +136,18 @@ impl Volume {
     pub(super) fn change<T>(&mut self, mut change: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
         self.failed.check(LAYER)?;
         self.begin()?;
-        self.make_room()?;
+        self.step_with_room(&mut change)
+    }
+
+    /// Does one operation in a mount that has begun; where blocks are short that a commit would set free, after one.
+    pub(super) fn step_with_room<T>(&mut self, change: &mut dyn FnMut(&mut Self) -> Result<T>) -> Result<T> {
         self.short = false;
-        match self.step(&mut change) {
-            Err(error) if self.short && self.bitmap.holds_any() => {
-                drop(error);
+        self.make_room()?;
+        match self.step(change) {
+            Err(error) if error.kind() == Kind::Limit && self.short && self.bitmap.holds_any() => {
                 self.commit()?;
-                self.step(&mut change)
+                self.make_room()?;
+                self.step(change)
             }
             done => done,
         }

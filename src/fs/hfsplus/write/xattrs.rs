@@ -110,7 +110,7 @@ impl Volume {
         Ok(None)
     }
 
-    fn remove_units(&mut self, id: Cnid, units: &[U16]) -> Result<bool> {
+    pub(super) fn remove_units(&mut self, id: Cnid, units: &[U16]) -> Result<bool> {
         let records = self.read.attributes.records(id, units)?;
         for (start, stored) in &records {
             let extents = match stored {

@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
         }
         let total = header.total_nodes.get();
         let nodes = file.len() / u64::from(size);
-        if !file.len().is_multiple_of(size.into()) || nodes != total.into() {
+        if !file.len().is_multiple_of(size.into()) || nodes != u64::from(total) {
             found.push(format!("{total} nodes of {size} bytes claimed in a file of {} bytes", file.len()));
         }
         let attributes = header.attributes.get();

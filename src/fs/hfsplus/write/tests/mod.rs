@@ -6,6 +6,7 @@ mod growing;
 mod held;
 mod operations;
 mod resize;
+mod swaps;
 
 use std::sync::Arc;
 
