@@ -8,6 +8,7 @@
 //! | `disk.dmg:#2` | `disk.dmg` | of partition 2 | |
 //! | `disk.dmg:#2.3@before update:/Docs` | `disk.dmg` | 3rd of partition 2's container, in a snapshot | `/Docs` |
 //! | `s3://bucket/disk.sparsebundle:Docs` | `s3://bucket/disk.sparsebundle` | by name | |
+//! | `file:///tmp/disk.dmg:/Docs` | `/tmp/disk.dmg` | the first readable | `/Docs` |
 //! | `./odd:name` | `./odd:name` | | |
 //!
 //! Where IMAGE ends, the first rule that applies:
@@ -33,13 +34,13 @@ const LAYER: &str = "address";
 /// An image, perhaps a volume in it, perhaps a path in that.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// A host path or a URL.
+    /// A host path, or a URL that is no `file://`.
     pub image: String,
     /// Which volume; `None`: the first readable one.
     pub volume: Option<VolumeSelector>,
     /// A snapshot of the volume. Only with a volume.
     pub snapshot: Option<String>,
-    /// An absolute path within the volume; it begins with `/`.
+    /// An absolute path within the volume; it begins with one `/`.
     pub path: Option<String>,
 }
 
@@ -66,7 +67,7 @@ impl Address {
         if image.is_empty() {
             return Err(invalid(text, "the image is missing; write IMAGE[:VOLUME[@SNAPSHOT]][:/path]"));
         }
-        let mut address = Self { image: image.to_owned(), volume: None, snapshot: None, path: None };
+        let mut address = Self { image: on_host(text, image)?, volume: None, snapshot: None, path: None };
         let Some(rest) = rest.strip_prefix(':') else { return Ok(address) };
         let (volume, path) = match find_bare(rest, ":/") {
             _ if rest.starts_with('/') => (None, Some(rest)),
@@ -76,7 +77,8 @@ impl Address {
         if let Some(volume) = volume {
             address.set_volume(text, volume)?;
         }
-        address.path = path.map(Into::into);
+        // One `/` is as good as several, and `a://b` would be a URL.
+        address.path = path.map(|path| format!("/{}", path.trim_start_matches('/')));
         Ok(address)
     }
 
@@ -174,11 +176,38 @@ fn image_end(text: &str, exists: &dyn Fn(&Path) -> bool) -> usize {
     existing.or_else(|| text.find(':')).unwrap_or(text.len())
 }
 
+/// `/path` of `file:///path`; whatever else names an image stays as it is.
+fn on_host(text: &str, image: &str) -> Result<String> {
+    let Some(rest) = image.strip_prefix("file://") else { return Ok(image.to_owned()) };
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    let path = percent_decoded(path).filter(|path| path.starts_with('/') && path.len() > 1);
+    path.ok_or_else(|| {
+        invalid(text, "after file:// comes an absolute path, as in file:///home/me/disk.dmg; a % in it is written %25")
+    })
+}
+
 /// `s3` of `s3://...`.
-fn scheme(text: &str) -> Option<&str> {
+pub(crate) fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(fine)).then_some(scheme)
+}
+
+/// What text of a URL stands for: `%3A` for `:`. `None` where a `%` has no two hexadecimal digits behind it.
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte != b'%' {
+            bytes.push(byte);
+            rest = after;
+            continue;
+        }
+        let digits = std::str::from_utf8(after.get(..2)?).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &after[2..];
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// A number from 1, digits only.
@@ -260,6 +289,7 @@ mod tests {
         for (text, expected) in [
             ("disk.dmg", address("disk.dmg", None, None, None)),
             ("disk.dmg:/", address("disk.dmg", None, None, Some("/"))),
+            ("a:b:///c", address("a", named("b"), None, Some("/c"))),
             ("disk.dmg:/a:b/c", address("disk.dmg", None, None, Some("/a:b/c"))),
             ("disk.dmg:Docs", address("disk.dmg", named("Docs"), None, None)),
             ("disk.dmg:Macintosh HD:/x", address("disk.dmg", named("Macintosh HD"), None, Some("/x"))),
@@ -274,9 +304,11 @@ mod tests {
             ("/tmp/disk.dmg:Docs:/x", address("/tmp/disk.dmg", named("Docs"), None, Some("/x"))),
             ("./disk.dmg:Docs:/x", address("./disk.dmg:Docs:/x", None, None, None)),
             ("s3://bucket/k.sparsebundle", address("s3://bucket/k.sparsebundle", None, None, None)),
+            ("file:///tmp/a%3Ab.dmg:/x", address("/tmp/a:b.dmg", None, None, Some("/x"))),
+            ("file://localhost/tmp/disk.dmg", address("/tmp/disk.dmg", None, None, None)),
             ("s3://bucket/k.sparsebundle:/x", address("s3://bucket/k.sparsebundle", None, None, Some("/x"))),
             ("https://me:pw@host:8080/k.dmg:#1:/x", address("https://me:pw@host:8080/k.dmg", number(1, None), None, Some("/x"))),
-            ("file:///tmp/k.dmg:V", address("file:///tmp/k.dmg", named("V"), None, None)),
+            ("file:///tmp/k.dmg:V", address("/tmp/k.dmg", named("V"), None, None)),
             ("https://host:8080", address("https://host:8080", None, None, None)),
         ] {
             assert_eq!(parse(text), expected, "{text}");
@@ -339,10 +371,12 @@ mod tests {
             r"s3://[a-z]{1,4}(:[0-9]{1,4})?/[a-z/@#]{0,8}",
         ];
         let within = (any_volume(), proptest::option::of(r"[a-z@#:/\\. ]{1,8}|\PC{1,8}"));
-        (image, proptest::option::of(within), proptest::option::of(r"/[a-z:@#/\\]{0,12}")).prop_map(|(image, within, path)| {
-            let (volume, snapshot) = within.unzip();
-            Address { image, volume, snapshot: snapshot.flatten(), path }
-        })
+        (image, proptest::option::of(within), proptest::option::of(r"/([a-z:@#\\][a-z:@#/\\]{0,11})?")).prop_map(
+            |(image, within, path)| {
+                let (volume, snapshot) = within.unzip();
+                Address { image, volume, snapshot: snapshot.flatten(), path }
+            },
+        )
     }
 
     proptest! {
@@ -363,7 +397,7 @@ mod tests {
         fn what_parses_reads_back(text in r"[a-z:@#/.\\0-9]{0,24}|\PC{0,16}") {
             if let Ok(address) = Address::parse(&text, &nothing_exists) {
                 prop_assert_eq!(&Address::parse(&address.to_string(), &nothing_exists).unwrap(), &address);
-                prop_assert!(text.starts_with(&address.image));
+                prop_assert!(text.starts_with(&address.image) || text.starts_with("file://"));
             }
         }
     }

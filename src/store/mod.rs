@@ -3,9 +3,16 @@
 //! A sparse bundle lives in a store (its folder); a single-file image is a store of which one name is used. Names are
 //! relative paths with `/` between their parts (`bands/1f`), never absolute and never with `..` in them.
 
+#[cfg(feature = "s3")]
+mod bucket;
 mod local;
 mod locks;
 mod memory;
+pub mod objects;
+mod ranges;
+mod remote;
+#[cfg(feature = "s3")]
+pub(crate) mod web;
 
 use std::any::Any;
 use std::fmt;
@@ -14,10 +21,14 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result};
 
+#[cfg(feature = "s3")]
+pub use bucket::{Bucket, BucketOptions, BucketPlace, Credentials};
 pub use local::{Local, LocalFile};
 #[cfg(feature = "testing")]
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
+pub use objects::{MemoryObjects, ObjectFolder, ObjectMeta, Objects};
+pub use remote::{Checkpointed, Holder, Remote, RemoteOptions, Snapshot, Status};
 
 /// A folder of devices.
 ///
@@ -51,8 +62,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Makes the names made, moved and removed so far durable.
     fn sync(&self) -> Result<()>;
 
-    /// Takes the lock called `name`, without waiting; it is free again when the guard is dropped. An exclusive lock
-    /// creates the file if it is missing; a shared one of a missing file holds nothing and succeeds.
+    /// Takes the lock called `name`, waiting a moment for who is letting go of it; it is free again when the guard is dropped. An
+    /// exclusive lock creates the file if it is missing; a shared one of a missing file holds nothing and succeeds.
     /// [`Kind::Conflict`], naming the holder where that is known, when somebody else has it.
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard>;
 }

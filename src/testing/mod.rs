@@ -9,6 +9,7 @@
 //! * [`walk`]: everything of a volume that can be asked.
 //! * [`model`]: random operations on a device beside a plain vector.
 //! * [`faults`]: devices and stores whose n-th call fails.
+//! * [`object_faults`]: stores of objects whose n-th request fails, or whose answer is lost.
 //! * [`power_cut`]: a store that yields every state a crash could leave.
 //!
 //! These are for tests: where a promise is broken they panic, and say which one.
@@ -19,6 +20,7 @@ pub mod faults;
 pub mod fuzz;
 pub mod model;
 pub mod mutate;
+pub mod object_faults;
 mod pages;
 pub mod power_cut;
 mod random;

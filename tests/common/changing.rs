@@ -45,11 +45,12 @@ pub(crate) fn operate(fs: &dyn FileSystemMut, random: &mut Random) {
     let count = random.within(0..30_000) as usize;
     let contents = random.bytes(count);
     let there = fs.lookup(dir, &old).unwrap();
-    let _ = match (random.within(0..9), there) {
+    let _ = match (random.within(0..10), there) {
         (0, _) if dir == fs.root() => fs.create(dir, &new, &NewNode::new(NewKind::Folder)).map(drop),
         (1, _) => fs.create(dir, &new, &NewNode::new(NewKind::Symlink("somewhere".into()))).map(drop),
         (2, Some(_)) => fs.remove(dir, &old),
         (3, Some(_)) => fs.rename((dir, &old), (other, &new), Existing::Replace),
+        (8, Some(_)) => fs.swap((dir, &old), (other, &new)),
         (4, Some(found)) => fs.link(found.id, other, &new),
         (5, Some(found)) => fs.set_xattr_bytes(found.id, "user.name", &contents[..count / 3]),
         (6, Some(found)) => fs.remove_xattr(found.id, "user.name"),

@@ -1,9 +1,9 @@
 //! An independent copy of a file: by reference, else inside the kernel, else through a buffer. Holes stay holes.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -15,10 +15,12 @@ const PIECE: usize = 1 << 20;
 /// Makes `name`, which must not exist, a copy of `from`. It is durable but for its name.
 pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
     if let Some(clone) = platform::clone_file(from, folder.as_fd(), name)? {
+        keep_mode_of(from, &clone)?;
         return platform::make_durable(&clone);
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))?);
+    keep_mode_of(from, &to)?;
     let len = from.metadata()?.len();
     to.set_len(len)?;
     let mut at = 0;
@@ -35,6 +37,12 @@ pub(super) fn copy(from: &File, folder: &File, name: &str) -> io::Result<()> {
         copy_bytes(from, &to, start, at)?;
     }
     platform::make_durable(&to)
+}
+
+/// Lets a copy be used by the same users as what it is one of.
+pub(super) fn keep_mode_of(from: &File, to: &File) -> io::Result<()> {
+    let mode = from.metadata()?.permissions().mode() & 0o777;
+    to.set_permissions(Permissions::from_mode(mode))
 }
 
 fn copy_bytes(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {

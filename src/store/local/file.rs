@@ -18,6 +18,8 @@ use crate::store::{Lock, Open};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "file";
+/// Hosts have no holes within so many bytes.
+const SECTOR: u64 = 512;
 
 /// Zeros are written in pieces of this size where the host cannot punch.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -119,10 +121,10 @@ impl LocalFile {
         &self.path
     }
 
-    /// Takes the lock of the file, without waiting, for as long as the file is open. Hosts without locks are let be.
+    /// Takes the lock of the file, waiting a moment at most, for as long as the file is open. Hosts without locks are let be.
     /// [`Kind::Conflict`], naming the holder where that is known, when somebody else has it.
     pub fn lock(&self, mode: Lock) -> Result<()> {
-        match platform::try_lock(&self.file, mode == Lock::Exclusive) {
+        match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
             Ok(true) => Ok(()),
             Ok(false) => Err(in_use(LAYER, &self.file).in_file(&self.path)),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => Ok(()),
@@ -209,6 +211,8 @@ impl LocalFile {
         match platform::next_data(&self.file, range.start).map_err(failed)? {
             Next::Nowhere => return up_to(ExtentKind::Zero, range.end),
             Next::At(data) if data > range.start => return up_to(ExtentKind::Zero, data),
+            // Within a sector there is no hole, and some hosts take long to find where data ends.
+            Next::At(_) if range.end <= (range.start / SECTOR + 1) * SECTOR => return up_to(ExtentKind::Data, range.end),
             Next::At(_) | Next::Unknown => {}
         }
         match platform::next_hole(&self.file, range.start).map_err(failed)? {

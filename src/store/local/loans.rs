@@ -8,30 +8,39 @@ use crate::Result;
 /// How far the loans given out reach. A count would not do: a cut waits only for what reaches past its place.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
-    ends: Mutex<Vec<u64>>,
+    state: Mutex<State>,
     returned: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    ends: Vec<u64>,
+    /// Cuts that wait. To wake nobody is a system call, too, for every loan.
+    cuts: usize,
+}
+
 impl Loans {
-    fn ends(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a loan of `range` if `check` allows it; `None` for an empty range. The check is made under the lock, so
     /// that a cut either sees the loan or is seen by the check.
     pub(super) fn take(self: &Arc<Self>, range: &Range<u64>, check: impl FnOnce() -> Result<()>) -> Result<Option<Loan>> {
-        let mut ends = self.ends();
+        let mut state = self.state();
         check()?;
         if range.is_empty() {
             return Ok(None);
         }
-        ends.push(range.end);
+        state.ends.push(range.end);
         Ok(Some(Loan { loans: self.clone(), end: range.end }))
     }
 
     pub(super) fn wait_until_none_beyond(&self, len: u64) {
-        let beyond = |ends: &mut Vec<u64>| ends.iter().any(|end| *end > len);
-        drop(self.returned.wait_while(self.ends(), beyond).unwrap_or_else(PoisonError::into_inner));
+        let beyond = |state: &mut State| state.ends.iter().any(|end| *end > len);
+        let mut state = self.state();
+        state.cuts += 1;
+        self.returned.wait_while(state, beyond).unwrap_or_else(PoisonError::into_inner).cuts -= 1;
     }
 }
 
@@ -42,10 +51,12 @@ pub(super) struct Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let mut ends = self.loans.ends();
-        if let Some(index) = ends.iter().position(|end| *end == self.end) {
-            ends.swap_remove(index);
+        let mut state = self.loans.state();
+        if let Some(index) = state.ends.iter().position(|end| *end == self.end) {
+            state.ends.swap_remove(index);
         }
-        self.loans.returned.notify_all();
+        if state.cuts > 0 {
+            self.loans.returned.notify_all();
+        }
     }
 }

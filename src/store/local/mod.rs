@@ -8,6 +8,7 @@ mod file;
 mod folders;
 mod loans;
 mod replace;
+mod share;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -174,14 +175,7 @@ impl Store for Local {
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
-        let source = self.place(from)?.map(|(folder, last)| {
-            rustix::fs::openat(&*folder, last, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-        });
-        let source = match source {
-            Some(Ok(file)) => File::from(file),
-            None | Some(Err(Errno::NOENT)) => return Err(Error::not_found(LAYER, from).in_file(self.folders.root())),
-            Some(Err(errno)) => return Err(self.failed("open", from, errno)),
-        };
+        let source = self.source(from)?;
         self.finish(to, Put::Replace, |folder, new| copy::copy(&source, folder, new)).map(drop)
     }
 
@@ -243,7 +237,7 @@ impl Store for Local {
         if mode == Lock::Exclusive {
             self.mark(name);
         }
-        match platform::try_lock(&file, mode == Lock::Exclusive) {
+        match platform::lock_soon(&file, mode == Lock::Exclusive) {
             Ok(true) => Ok(Guard::new(file)),
             Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => {

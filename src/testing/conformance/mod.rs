@@ -1,4 +1,4 @@
-//! What every [`BlockDevice`] and every [`Store`](crate::store::Store) must do.
+//! What every [`BlockDevice`], every [`Store`](crate::store::Store) and all [`Objects`](crate::store::Objects) must do.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -10,6 +10,7 @@
 //! The suite panics at the first broken promise. It prefixes what it was doing to the message.
 
 mod device;
+mod objects;
 mod seams;
 mod store;
 mod threads;
@@ -22,6 +23,7 @@ use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Info};
 use crate::{Error, Kind, Result};
 
 pub use device::{Devices, device, read_only};
+pub use objects::objects;
 pub use store::{Stores, store};
 
 /// The least length of a device that is put through the suite.

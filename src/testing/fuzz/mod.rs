@@ -10,8 +10,10 @@ mod bundle;
 mod change;
 mod crypt;
 mod decmpfs;
+mod foreign;
 mod hfsplus;
 mod journal;
+mod object_store;
 mod partition;
 mod sparse;
 mod tar;
@@ -26,8 +28,10 @@ pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
 pub use crypt::crypt_header;
 pub use decmpfs::{decmpfs, decmpfs_pack};
+pub use foreign::foreign_free;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use journal::journal;
+pub use object_store::object_log;
 pub use partition::partition_map;
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
@@ -57,6 +61,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "hfsplus_change", run: hfsplus_change, seeds: change::seeds },
     Target { name: "apfs_change", run: apfs_change, seeds: apfs_change::seeds },
     Target { name: "apfs_spaceman", run: apfs_spaceman, seeds: apfs_space::seeds },
+    Target { name: "foreign_free", run: foreign_free, seeds: foreign::seeds },
     Target { name: "journal", run: journal, seeds: journal::seeds },
     Target { name: "btree_node", run: btree_node, seeds: hfsplus::node_seeds },
     Target { name: "apfs_container", run: apfs_container, seeds: apfs::container_seeds },
@@ -64,6 +69,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "apfs_record", run: apfs_record, seeds: apfs::record_seeds },
     Target { name: "apfs_keybag", run: apfs_keybag, seeds: apfs::keybag_seeds },
     Target { name: "tar_import", run: tar_import, seeds: tar::seeds },
+    Target { name: "object_log", run: object_log, seeds: object_store::seeds },
     Target { name: "info_plist", run: info_plist, seeds: bundle::plist_seeds },
     Target { name: "rebanding_plist", run: rebanding_plist, seeds: bundle::rebanding_seeds },
     Target { name: "sparse_image", run: sparse_image, seeds: sparse::sparse_image_seeds },

@@ -1,0 +1,192 @@
+//! Bundles in buckets of a real store: Ceph, started here.
+#![cfg(feature = "s3")]
+
+#[path = "../../../tests/common/ceph.rs"]
+mod ceph;
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use bandsaw::device::Access;
+use bandsaw::open::{self, OpenOptions, Reach};
+use ceph::Ceph;
+use common::{Scratch, stderr};
+use serde_json::Value;
+
+const IMAGE: &str = "s3://test/backups/Docs.sparsebundle";
+
+/// A verb at least of each row of the table in docs/object-stores.md, all of which go one way. `@` is a bundle in a bucket, `#` an
+/// encrypted one.
+const LINES: &[&str] = &[
+    "info @",
+    "extract @ out",
+    "check @",
+    "put --from src/hello.txt @:/put",
+    "resize @ --size 96m",
+    "compact --battery-allowed @",
+    "reband --band-size 2m @",
+    "repair @",
+    "convert @ converted.sparsebundle",
+    "snapshot list @",
+    "stack create @ layer.asif",
+    "passwd --passfile key --new-passfile new --iterations 150000 #",
+    "isencrypted #",
+    "format --erase --fs hfs+ @",
+    "create --overwrite @ --size 16m",
+    "erase-keys --yes --yes #",
+];
+
+/// Verbs that serve an image until they are ended: not tried here.
+const SERVING: &[&str] = &["mount", "serve", "attach"];
+
+struct Bench {
+    scratch: Scratch,
+    variables: [(&'static str, String); 4],
+}
+
+impl Bench {
+    fn run(&self, line: &str) -> Output {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut command = self.scratch.command(&words);
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
+        command.output().unwrap()
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn fails(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(!output.status.success(), "{line} succeeds");
+        stderr(&output)
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
+    }
+}
+
+#[test]
+fn a_bundle_lives_in_a_bucket() {
+    let Some(ceph) = Ceph::start() else { return };
+    ceph.make_bucket("test");
+    let bench = Bench { scratch: Scratch::new(), variables: ceph.variables() };
+    bench.scratch.sample();
+    bench.scratch.write("letter", "dear diary");
+    from_create_to_checkpoint(&bench, &ceph);
+    nothing_is_left_of_what_fails(&bench, &ceph);
+    what_waits_for_a_checkpoint_is_told(&bench);
+    the_table_of_verbs_is_true(&bench);
+}
+
+fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
+    let made = bench.json(&format!("create {IMAGE} --size 64m --band-size 1m --fs hfs+ --volname Docs --from src"));
+    assert_eq!((&made["image"], &made["bucket"]["lagging"]), (&Value::from(IMAGE), &Value::from(0)));
+    let refused = bench.fails(&format!("create {IMAGE} --size 1m"));
+    assert!(refused.contains("exists already") && refused.contains("--overwrite"), "{refused}");
+    bench.ok(&format!("put --from letter {IMAGE}:/letter"));
+    assert!(bench.ok(&format!("ls {IMAGE}:/")).contains("letter"));
+    bench.ok(&format!("snapshot create {IMAGE} first"));
+    bench.ok(&format!("rm {IMAGE}:/letter"));
+    assert!(!bench.ok(&format!("ls {IMAGE}:/")).contains("letter"));
+    assert!(bench.fails(&format!("snapshot restore {IMAGE} other")).contains("is no snapshot"));
+    bench.ok(&format!("snapshot restore {IMAGE} first"));
+    assert_eq!(bench.ok(&format!("cat {IMAGE}:/letter")), "dear diary");
+    let snapshots = bench.json(&format!("snapshot list {IMAGE}"));
+    assert_eq!(snapshots["snapshots"][0]["name"], "first");
+    bench.ok(&format!("checkpoint {IMAGE}"));
+    assert_eq!(bench.json(&format!("info {IMAGE}"))["bucket"]["lagging"], 0);
+    assert!(bench.ok(&format!("check {IMAGE}")).contains("nothing is wrong"));
+    // Another program finds the bundle, and what is ours.
+    let keys = ceph.keys("test");
+    let is_band = |name: &str| name.strip_prefix("bands/").is_some_and(|band| u64::from_str_radix(band, 16).is_ok());
+    for key in &keys {
+        let name = key.strip_prefix("backups/Docs.sparsebundle/").unwrap();
+        let is_known = matches!(name, "Info.plist" | "Info.bckup" | "token" | "lock");
+        assert!(is_known || is_band(name) || name.starts_with(".bandsaw/"), "{name}");
+    }
+    assert!(keys.iter().filter(|key| key.contains("/bands/")).count() > 3, "{keys:?}");
+    bench.ok(&format!("snapshot delete {IMAGE} first"));
+    assert_eq!(bench.json(&format!("snapshot list {IMAGE}"))["snapshots"], Value::Array(Vec::new()));
+}
+
+fn nothing_is_left_of_what_fails(bench: &Bench, ceph: &Ceph) {
+    for line in [
+        "create s3://test/none/a.sparsebundle --size 1m --fs hfs+ --from src",
+        "create s3://test/none/a.dmg --size 1m",
+        "create s3://test/none/a.sparsebundle --from src --compress zlib",
+        "convert letter s3://test/none/a.sparsebundle",
+        "convert --resume src/big.bin --image-format udrw s3://test/none/a.sparsebundle",
+        "snapshot create s3://test/none/a.sparsebundle first",
+        "checkpoint s3://test/none/a.sparsebundle",
+        "checkpoint src",
+    ] {
+        bench.fails(line);
+    }
+    assert!(!ceph.keys("test").iter().any(|key| key.starts_with("none/")), "{:?}", ceph.keys("test"));
+}
+
+fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
+    static VARIABLES: std::sync::OnceLock<BTreeMap<&str, String>> = std::sync::OnceLock::new();
+    VARIABLES.set(bench.variables.iter().cloned().collect()).unwrap();
+    let reach = Reach { variables: |name| VARIABLES.get()?.get(name).cloned(), ..Reach::default() };
+    let options = OpenOptions { access: Access::ReadWrite, reach, ..OpenOptions::default() };
+    let image = open::open(Path::new(IMAGE), &options).unwrap();
+    image.disk().write_at(40 << 20, &[1; 4096]).unwrap();
+    image.disk().flush().unwrap();
+    let told = bench.ok(&format!("info {IMAGE}"));
+    assert!(told.contains("plain names lag behind in 1 file") && told.contains("written by process"), "{told}");
+    let output = bench.run(&format!("info {IMAGE}"));
+    assert!(stderr(&output).contains(&format!("`bandsaw checkpoint {IMAGE}`")), "{}", stderr(&output));
+    let refused = bench.fails(&format!("checkpoint {IMAGE}"));
+    assert!(refused.contains("is in use by") && refused.contains("--steal-lease"), "{refused}");
+    drop(image);
+    assert!(bench.ok(&format!("info {IMAGE}")).contains("plain names are up to date"));
+}
+
+/// What docs/object-stores.md says: verbs that go one way, and whether they work.
+fn table() -> Vec<(Vec<String>, bool)> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/object-stores.md");
+    let page = fs::read_to_string(page).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| verb |")).skip(2).take_while(|line| line.starts_with('|'));
+    let row = |row: &str| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert!(matches!(cells[2], "yes" | "no"), "{row}");
+        (cells[1].split('`').skip(1).step_by(2).map(str::to_owned).collect(), cells[2] == "yes")
+    };
+    rows.map(row).collect()
+}
+
+fn the_table_of_verbs_is_true(bench: &Bench) {
+    let table = table();
+    let encrypted = "s3://test/Secret.sparsebundle";
+    bench.scratch.write("key", "secret\n");
+    bench.scratch.write("new", "another\n");
+    bench.ok(&format!("create {encrypted} --size 4m --encrypt --passfile key --iterations 150000"));
+    let verb_of = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    for line in LINES {
+        let row = table.iter().find(|(verbs, _)| verbs.contains(&verb_of(line)));
+        let (_, works) = row.unwrap_or_else(|| panic!("{line} is not in the table"));
+        let line = line.replace('@', IMAGE).replace('#', encrypted);
+        if *works {
+            bench.ok(&line);
+        } else {
+            let said = bench.fails(&line);
+            assert!(said.contains("is in a bucket"), "{line}: {said}");
+        }
+    }
+    let help = bench.ok("--help");
+    for (verbs, _) in &table {
+        let is_tried = |verb: &String| LINES.iter().any(|line| verb_of(line) == *verb) || SERVING.contains(&verb.as_str());
+        assert!(verbs.iter().any(is_tried), "{verbs:?}");
+        for verb in verbs {
+            assert!(help.contains(&format!("\n  {verb} ")), "{verb} is no verb");
+        }
+    }
+}

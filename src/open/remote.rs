@@ -1,0 +1,196 @@
+//! Images that are not files of this host: in a bucket, or behind https.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{LAYER, OpenOptions};
+use crate::address;
+use crate::container::{Format, sparsebundle};
+use crate::device::{Access, BlockDevice};
+use crate::store::{Objects, Remote, RemoteOptions, Status, Store};
+use crate::{Error, Kind, Result};
+
+/// How images are reached that are not on this host.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// Looks up the variables that name a store and the key to it, see `BucketOptions::from_variables`: the library does not read
+    /// the environment itself. The default knows none.
+    pub variables: fn(&str) -> Option<String>,
+    /// A limit of bandwidth, in bytes a second, for what is in a bucket.
+    pub bytes_per_second: Option<u64>,
+    /// Take a bundle in a bucket over from a writer that seems to be alive.
+    pub steal_lease: bool,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { variables: |_| None, bytes_per_second: None, steal_lease: false }
+    }
+}
+
+/// What a URL leads to.
+pub(super) enum Elsewhere {
+    /// A bucket's folder, a sparse bundle if anything, and how that stands.
+    Folder(Arc<dyn Store>, Status),
+    /// A file.
+    File(Arc<dyn BlockDevice>),
+}
+
+/// The URL that `path` is, if it is one, with its scheme in front.
+pub(crate) fn url(path: &Path) -> Option<(&str, &str)> {
+    let text = path.to_str()?;
+    Some((address::scheme(text)?, text))
+}
+
+/// Refuses a URL where only what is on this host will do.
+pub(crate) fn must_be_here(path: &Path) -> Result<()> {
+    match url(path) {
+        None => Ok(()),
+        Some(("s3" | "http" | "https", _)) => {
+            let message = "is not on this machine, which it would have to be for this: copy it here (`bandsaw convert`)";
+            Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path))
+        }
+        Some((scheme, _)) => Err(unknown(scheme).in_file(path)),
+    }
+}
+
+/// Refuses a place for a new image where images of its format cannot be.
+pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
+    match url(path) {
+        Some(("s3", _)) if format != Format::Udsb => {
+            let message = format!(
+                "is in a bucket, which holds sparse bundles and no {format}: that is one file, and objects are \
+                 replaced as a whole; --format udsb makes a bundle"
+            );
+            Err(Error::new(Kind::Invalid, LAYER, message).in_file(path))
+        }
+        Some(("s3", _)) | None => Ok(()),
+        Some(("http" | "https", _)) => {
+            let message = "is only read over the web: a new image is made on this machine, or in a bucket (s3://)";
+            Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path))
+        }
+        Some((scheme, _)) => Err(unknown(scheme).in_file(path)),
+    }
+}
+
+/// Begins a new bundle at `path`, if that is in a bucket. [`Kind::Conflict`] if something is there, unless that is a bundle and
+/// `overwrite` is set.
+pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option<Arc<Remote>>> {
+    let Some(("s3", url)) = url(path) else { return Ok(None) };
+    let objects = reach::objects(url, reach)?;
+    let there = Remote::open(objects.clone(), &RemoteOptions::default())?;
+    let is_bundle = sparsebundle::is_bundle(&*there)?;
+    if overwrite && !is_bundle && !there.is_empty()? {
+        let message = "holds objects that are no sparse bundle's, which are not overwritten";
+        return Err(Error::new(Kind::Conflict, LAYER, message));
+    }
+    let options = RemoteOptions { steal: reach.steal_lease, ..RemoteOptions::default() };
+    Remote::draft(objects, &options, overwrite && is_bundle).map(Some)
+}
+
+/// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern no image in it.
+pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option<Arc<Remote>>> {
+    let Some(("s3", url)) = url(path) else { return Ok(None) };
+    let remote = reach::open(reach::objects(url, reach)?, access, reach)?;
+    if !sparsebundle::is_bundle(&*remote)? {
+        return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle"));
+    }
+    Ok(Some(remote))
+}
+
+/// What `path` leads to, if it is a URL. A bundle in a bucket can be changed, whoever does so holding its lease.
+pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Elsewhere>> {
+    let Some((scheme, url)) = url(path) else { return Ok(None) };
+    match scheme {
+        "http" | "https" if options.access == Access::ReadWrite => {
+            let message = "is only read over the web: `bandsaw convert` makes a copy here that can be changed";
+            Err(Error::new(Kind::ReadOnly, LAYER, message))
+        }
+        "s3" => reach::bucket(url, options.access, options.reach).map(|(store, status)| Some(Elsewhere::Folder(store, status))),
+        "http" | "https" => reach::file(url).map(|file| Some(Elsewhere::File(file))),
+        _ => Err(unknown(scheme)),
+    }
+}
+
+fn unknown(scheme: &str) -> Error {
+    Error::unsupported(
+        LAYER,
+        format!("addresses that begin with {scheme}:// are not known: s3://, https://, http:// and file:// are"),
+    )
+}
+
+#[cfg(feature = "s3")]
+mod reach {
+    use super::*;
+    use crate::store::objects::has_any;
+    use crate::store::{Bucket, BucketOptions, BucketPlace, ObjectFolder, web};
+
+    /// Bytes of a bucket's objects that are kept at hand.
+    const MEMORY: u64 = 64 << 20;
+
+    pub(super) fn objects(url: &str, reach: Reach) -> Result<Arc<dyn Objects>> {
+        let invalid =
+            || Error::new(Kind::Invalid, LAYER, "has a % without two hexadecimal digits behind it, which is written %25");
+        let place = BucketPlace::parse(&address::percent_decoded(url).ok_or_else(invalid)?)?;
+        let mut options = BucketOptions::from_variables(&reach.variables)?;
+        options.bytes_per_second = reach.bytes_per_second;
+        Ok(Arc::new(Bucket::new(place, &options)?))
+    }
+
+    pub(super) fn bucket(url: &str, access: Access, reach: Reach) -> Result<(Arc<dyn Store>, Status)> {
+        let objects = objects(url, reach)?;
+        if access == Access::ReadOnly && !is_written_in_place(&*objects)? {
+            return Ok((Arc::new(ObjectFolder::new(objects, MEMORY)), Status::default()));
+        }
+        let remote = open(objects, access, reach)?;
+        let status = remote.status();
+        Ok((remote, status))
+    }
+
+    /// The bundle behind `objects`, to be changed only where there is one.
+    pub(super) fn open(objects: Arc<dyn Objects>, access: Access, reach: Reach) -> Result<Arc<Remote>> {
+        // Where there is no bundle, nothing is left behind either.
+        let is_missing = || Ok::<_, Error>(objects.stat("Info.plist")?.is_none() && objects.stat("Info.bckup")?.is_none());
+        if access == Access::ReadWrite && !is_written_in_place(&*objects)? && is_missing()? {
+            return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle: it has no Info.plist"));
+        }
+        Remote::open(objects, &RemoteOptions { access, steal: reach.steal_lease, ..RemoteOptions::default() })
+    }
+
+    /// Whether the newest state of a bundle is that of its log, see docs/formats/object-store.md, and not the plain names'.
+    fn is_written_in_place(objects: &dyn Objects) -> Result<bool> {
+        has_any(objects, ".bandsaw/manifest/", &|_| true)
+    }
+
+    pub(super) fn file(url: &str) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(web::open(url)?))
+    }
+}
+
+#[cfg(not(feature = "s3"))]
+mod reach {
+    use super::*;
+
+    fn without() -> Error {
+        Error::unsupported(
+            LAYER,
+            "this build reaches no images over a network: one made with the feature `s3` does, as the command is by default",
+        )
+    }
+
+    pub(super) fn objects(_url: &str, _reach: Reach) -> Result<Arc<dyn Objects>> {
+        Err(without())
+    }
+
+    pub(super) fn bucket(_url: &str, _access: Access, _reach: Reach) -> Result<(Arc<dyn Store>, Status)> {
+        Err(without())
+    }
+
+    pub(super) fn open(_objects: Arc<dyn Objects>, _access: Access, _reach: Reach) -> Result<Arc<Remote>> {
+        Err(without())
+    }
+
+    pub(super) fn file(_url: &str) -> Result<Arc<dyn BlockDevice>> {
+        Err(without())
+    }
+}

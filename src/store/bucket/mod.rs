@@ -1,0 +1,285 @@
+//! A bucket of an S3-compatible store, by the `object_store` crate. The only code here that is async, and only inside.
+
+mod failure;
+mod pace;
+mod place;
+mod profile;
+mod settings;
+mod upload;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, Certificate, ClientOptions, CopyOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode,
+    PutPayload, RetryConfig,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use super::objects::{ObjectMeta, Objects};
+use super::{Put, check_name};
+use crate::{Error, Kind, Result};
+
+use self::pace::Pace;
+
+pub use place::BucketPlace;
+pub use settings::{BucketOptions, Credentials};
+
+const LAYER: &str = "object store";
+
+/// Tries of a request before anything was ever answered: an address that is wrong is told soon.
+const HASTY_TRIES: usize = 2;
+
+/// Tries later on, about half a minute in all: a gateway that is restarted is waited for.
+const PATIENT_TRIES: usize = 8;
+
+/// A connection that is not there by then is tried again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request that is not through by then is tried again. None is larger than a few megabytes, so slow lines get through.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(150);
+
+/// The objects under a prefix of a bucket.
+///
+/// Requests that fail in passing (connections that break, 5xx, "slow down") are repeated with growing pauses.
+pub struct Bucket {
+    hasty: AmazonS3,
+    patient: AmazonS3,
+    /// The server has answered something sensible.
+    answered: AtomicBool,
+    place: BucketPlace,
+    /// For messages.
+    endpoint: String,
+    pace: Option<Pace>,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("place", &self.place).field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Bucket {
+    /// The objects at `place`. Asks the server nothing yet.
+    ///
+    /// [`Kind::Invalid`] for settings that make no sense, [`Kind::NotFound`] where the certificates named are missing.
+    pub fn new(place: BucketPlace, options: &BucketOptions) -> Result<Self> {
+        prepare_tls();
+        let client = |tries| client(&place, options, tries);
+        Ok(Self {
+            hasty: client(HASTY_TRIES)?,
+            patient: client(PATIENT_TRIES)?,
+            answered: AtomicBool::new(false),
+            endpoint: options.endpoint().to_owned(),
+            place,
+            pace: options.bytes_per_second.map(Pace::new),
+        })
+    }
+
+    fn s3(&self) -> &AmazonS3 {
+        if self.answered.load(Ordering::Relaxed) { &self.patient } else { &self.hasty }
+    }
+
+    /// The key in the bucket.
+    fn path(&self, key: &str) -> Result<Path> {
+        check_name(key)?;
+        let key = self.place.key(key);
+        Path::parse(&key).map_err(|_| Error::new(Kind::Invalid, LAYER, "is no key that every store can hold").named(key))
+    }
+
+    /// Waits for requests, on the calling thread.
+    fn wait<T>(&self, key: &str, requests: impl Future<Output = object_store::Result<T>>) -> Result<T> {
+        let done = runtime()?.block_on(requests);
+        match &done {
+            Ok(_) | Err(object_store::Error::NotFound { .. } | object_store::Error::AlreadyExists { .. }) => {
+                self.answered.store(true, Ordering::Relaxed);
+            }
+            Err(_) => {}
+        }
+        done.map_err(|error| failure::explain(&error, &self.place, &self.endpoint, key))
+    }
+
+    /// `None` where the object, and not the bucket, does not exist.
+    fn if_there<T>(&self, key: &str, requests: impl Future<Output = object_store::Result<T>>) -> Result<Option<T>> {
+        self.wait(key, async {
+            match requests.await {
+                Err(error @ object_store::Error::NotFound { .. }) if failure::bucket_is_missing(&error) => Err(error),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                done => done.map(Some),
+            }
+        })
+    }
+
+    /// Lets `bytes` through at the rate that was asked for.
+    async fn keep_pace(&self, bytes: usize) {
+        if let Some(pace) = &self.pace {
+            tokio::time::sleep(pace.take(bytes)).await;
+        }
+    }
+
+    /// Fills `into` from `offset` on; how much was there.
+    async fn fetch(&self, path: &Path, offset: u64, into: &mut [u8]) -> object_store::Result<usize> {
+        let range = GetRange::Bounded(offset..offset.saturating_add(into.len() as u64));
+        let found = self.s3().get_opts(path, GetOptions { range: Some(range), ..GetOptions::default() }).await;
+        let mut pieces = match found {
+            // Nothing is there: the object ends before. Some servers answer an empty object's range with all of it.
+            Err(error) if failure::past_the_end(&error) => return Ok(0),
+            Err(error) if failure::ignored_range(&error) => {
+                let meta = self.s3().head(path).await?;
+                return if meta.size <= offset { Ok(0) } else { Err(error) };
+            }
+            found => found?.into_stream(),
+        };
+        let mut filled = 0;
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            self.keep_pace(piece.len()).await;
+            let n = piece.len().min(into.len() - filled);
+            into[filled..filled + n].copy_from_slice(&piece[..n]);
+            filled += n;
+        }
+        Ok(filled)
+    }
+}
+
+impl Objects for Bucket {
+    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+        let path = self.path(key)?;
+        if into.is_empty() {
+            return Ok(self.stat(key)?.map(|_| 0));
+        }
+        self.if_there(key, self.fetch(&path, offset, into))
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
+        let path = self.path(key)?;
+        if cond == Put::Replace && bytes.len() > upload::IN_ONE {
+            self.wait(key, self.upload(&path, bytes))?;
+            // Ceph's answer to an upload has another tag than the object.
+            return self.stat(key);
+        }
+        let put = async {
+            let mode = match cond {
+                Put::Replace => PutMode::Overwrite,
+                Put::IfAbsent => PutMode::Create,
+            };
+            self.keep_pace(bytes.len()).await;
+            match self.s3().put_opts(&path, PutPayload::from(bytes.to_vec()), mode.into()).await {
+                Err(object_store::Error::AlreadyExists { .. }) if cond == Put::IfAbsent => Ok(None),
+                put => put.map(Some),
+            }
+        };
+        let Some(put) = self.wait(key, put)? else { return Ok(None) };
+        match put.e_tag {
+            Some(tag) => Ok(Some(ObjectMeta { len: bytes.len() as u64, tag: plain_tag(&tag), modified: SystemTime::now() })),
+            None => self.stat(key),
+        }
+    }
+
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        let (from_path, to_path) = (self.path(from)?, self.path(to)?);
+        let copied = self.if_there(from, self.s3().copy_opts(&from_path, &to_path, CopyOptions::default()))?;
+        copied.ok_or_else(|| Error::not_found(LAYER, from))
+    }
+
+    fn remove(&self, key: &str) -> Result<bool> {
+        let path = self.path(key)?;
+        Ok(self.if_there(key, self.s3().delete(&path))?.is_some())
+    }
+
+    fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
+        let path = self.path(key)?;
+        Ok(self.if_there(key, self.s3().head(&path))?.as_ref().map(known))
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+        let root = self.place.key("");
+        let prefix = format!("{root}{prefix}");
+        let mut page_token = None;
+        loop {
+            let options = PaginatedListOptions { page_token, ..PaginatedListOptions::default() };
+            let page = self.wait(&prefix, self.s3().list_paginated(Some(&prefix), options))?;
+            for object in &page.result.objects {
+                // What graphical tools make to show a folder has a key that ends with `/`, and is no object of ours.
+                let Some(key) =
+                    object.location.as_ref().strip_prefix(&root).filter(|_| object.location.as_ref().starts_with(&prefix))
+                else {
+                    continue;
+                };
+                each(key, &known(object))?;
+            }
+            match page.page_token {
+                Some(token) => page_token = Some(token),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn known(object: &object_store::ObjectMeta) -> ObjectMeta {
+    let tag = object.e_tag.as_deref().map(plain_tag).unwrap_or_default();
+    ObjectMeta { len: object.size, tag, modified: object.last_modified.into() }
+}
+
+/// Servers are not of one mind on whether a tag has quotes.
+fn plain_tag(tag: &str) -> String {
+    tag.trim_matches('"').to_owned()
+}
+
+fn client(place: &BucketPlace, options: &BucketOptions, tries: usize) -> Result<AmazonS3> {
+    let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(8), base: 2. };
+    let retry = RetryConfig { backoff, max_retries: tries, retry_timeout: Duration::from_secs(180) };
+    let mut http = ClientOptions::new()
+        .with_allow_http(options.plain_http_is_fine()?)
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout(REQUEST_TIMEOUT);
+    for certificate in options.certificates()? {
+        http = http.with_root_certificate(certificate);
+    }
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(&place.bucket)
+        .with_region(options.region())
+        .with_skip_signature(options.anonymous)
+        .with_retry(retry);
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+    }
+    if let Some(credentials) = &options.credentials {
+        builder = builder.with_access_key_id(&credentials.key_id).with_secret_access_key(credentials.secret.as_str());
+        if let Some(token) = &credentials.token {
+            builder = builder.with_token(token.as_str());
+        }
+    }
+    for (name, value) in &options.elsewhere {
+        let key: AmazonS3ConfigKey = name.parse().map_err(|_| Error::new(Kind::Invalid, LAYER, "is no setting").named(name))?;
+        builder = builder.with_config(key, value);
+    }
+    let built = builder.with_client_options(http).build();
+    built.map_err(|error| failure::explain(&error, place, options.endpoint(), ""))
+}
+
+/// All certificates of a file of them.
+fn certificates(pem: &[u8]) -> Option<Vec<Certificate>> {
+    Certificate::from_pem_bundle(pem).ok().filter(|found| !found.is_empty())
+}
+
+/// Chooses the code behind TLS, once.
+pub(super) fn prepare_tls() {
+    // Fails where the program has chosen already, which is as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The threads that wait for the network, made when they are first needed.
+pub(super) fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let made =
+        RUNTIME.get_or_init(|| Builder::new_multi_thread().worker_threads(2).thread_name("network").enable_all().build().ok());
+    made.as_ref().ok_or_else(|| Error::new(Kind::Io, LAYER, "cannot start threads for the network"))
+}

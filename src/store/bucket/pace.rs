@@ -1,0 +1,49 @@
+//! A limit of bandwidth, shared by all requests.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Spreads bytes over time.
+#[derive(Debug)]
+pub(super) struct Pace {
+    bytes_per_second: u64,
+    /// When all that was let through so far is through at this rate.
+    free_from: Mutex<Instant>,
+}
+
+impl Pace {
+    /// At most this many bytes a second; 0 is taken for 1.
+    pub(super) fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(1), free_from: Mutex::new(Instant::now()) }
+    }
+
+    /// How long to wait before so many bytes may go.
+    pub(super) fn take(&self, bytes: usize) -> Duration {
+        self.take_at(Instant::now(), bytes)
+    }
+
+    fn take_at(&self, now: Instant, bytes: usize) -> Duration {
+        let nanos = (bytes as u128 * 1_000_000_000) / u128::from(self.bytes_per_second);
+        let mut free_from = self.free_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = now.max(*free_from);
+        *free_from = begin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 2));
+        begin - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_wait_for_those_before_them() {
+        let now = Instant::now() + Duration::from_secs(1);
+        let pace = Pace::new(1000);
+        assert_eq!(pace.take_at(now, 500), Duration::ZERO);
+        assert_eq!(pace.take_at(now, 2000), Duration::from_millis(500));
+        assert_eq!(pace.take_at(now, 1), Duration::from_millis(2500));
+        let later = now + Duration::from_secs(9);
+        assert_eq!(pace.take_at(later, 1000), Duration::ZERO, "unused time is not saved up");
+        assert_eq!(pace.take_at(later, 1), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,243 @@
+//! Bytes that are fetched over a network, range by range, as a device: what was fetched is kept at hand, and what is read one after
+//! the other is fetched ahead.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "remote file";
+
+/// Bytes that are kept or dropped together. A request costs as much as this many bytes do, or more.
+pub(super) const PIECE: u64 = 256 << 10;
+
+/// Pieces that are fetched in one request at most, where reads follow each other.
+const MOST_AHEAD: u64 = 8;
+
+/// From this many bytes on a read goes around what is kept.
+const LARGE: u64 = MOST_AHEAD * PIECE;
+
+/// Something of a known length that answers ranges.
+pub(super) trait Ranges: fmt::Debug + Send + Sync {
+    /// Bytes.
+    fn len(&self) -> u64;
+
+    /// Fills `into` from `offset` on, in one request. The range lies within the length.
+    fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()>;
+}
+
+/// Pieces of any number of files that are at hand, up to a bound of bytes.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    kept: Mutex<Kept>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// By file and number.
+    pieces: HashMap<(Arc<str>, u64), Piece>,
+    clock: u64,
+}
+
+struct Piece {
+    bytes: Arc<[u8]>,
+    /// By the clock.
+    used: u64,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("pieces", &self.pieces.len()).finish_non_exhaustive()
+    }
+}
+
+impl Pieces {
+    /// None yet, and at most `bytes`.
+    pub(super) fn new(bytes: u64) -> Arc<Self> {
+        let most = usize::try_from(bytes / PIECE).unwrap_or(usize::MAX).max(MOST_AHEAD as usize);
+        Arc::new(Self { kept: Mutex::default(), most })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, file: &Arc<str>, index: u64) -> Option<Arc<[u8]>> {
+        let mut kept = self.locked();
+        kept.clock += 1;
+        let now = kept.clock;
+        let piece = kept.pieces.get_mut(&(file.clone(), index))?;
+        piece.used = now;
+        Some(piece.bytes.clone())
+    }
+
+    fn has(&self, file: &Arc<str>, index: u64) -> bool {
+        self.locked().pieces.contains_key(&(file.clone(), index))
+    }
+
+    fn keep(&self, file: &Arc<str>, index: u64, piece: &[u8]) {
+        let mut kept = self.locked();
+        kept.clock += 1;
+        let now = kept.clock;
+        kept.pieces.insert((file.clone(), index), Piece { bytes: piece.into(), used: now });
+        while kept.pieces.len() > self.most {
+            let Some(oldest) = kept.pieces.iter().min_by_key(|(_, piece)| piece.used).map(|(key, _)| key.clone()) else { return };
+            kept.pieces.remove(&oldest);
+        }
+    }
+}
+
+/// A device over ranges, read-only.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    ranges: Box<dyn Ranges>,
+    /// What tells it, and its version, from the other files whose pieces are kept.
+    name: Arc<str>,
+    pieces: Arc<Pieces>,
+    /// The piece behind the last one read, and how many to fetch when it is wanted.
+    next: AtomicU64,
+    ahead: AtomicU64,
+}
+
+impl Fetched {
+    pub(super) fn new(ranges: Box<dyn Ranges>, name: &str, pieces: &Arc<Pieces>) -> Self {
+        Self { ranges, name: name.into(), pieces: pieces.clone(), next: AtomicU64::new(u64::MAX), ahead: AtomicU64::new(1) }
+    }
+
+    /// Bytes of it that have been fetched already.
+    #[cfg(feature = "s3")]
+    pub(super) fn keep(&self, index: u64, piece: &[u8]) {
+        if piece.len() as u64 == self.piece(index).end - self.piece(index).start {
+            self.pieces.keep(&self.name, index, piece);
+        }
+    }
+
+    /// Where a piece lies.
+    fn piece(&self, index: u64) -> Range<u64> {
+        let len = self.ranges.len();
+        index.saturating_mul(PIECE).min(len)..(index + 1).saturating_mul(PIECE).min(len)
+    }
+
+    /// A piece, and with it those behind it that are likely to be asked for.
+    fn get(&self, index: u64) -> Result<Arc<[u8]>> {
+        if let Some(piece) = self.pieces.get(&self.name, index) {
+            self.next.store(index + 1, Ordering::Relaxed);
+            return Ok(piece);
+        }
+        let follows = self.next.swap(index + 1, Ordering::Relaxed) == index;
+        let ahead = if follows { (self.ahead.load(Ordering::Relaxed) * 2).min(MOST_AHEAD) } else { 1 };
+        self.ahead.store(ahead, Ordering::Relaxed);
+        let last = self.ranges.len().div_ceil(PIECE);
+        let end = (index + 1..(index + ahead).min(last)).find(|&next| self.pieces.has(&self.name, next));
+        let end = end.unwrap_or((index + ahead).min(last));
+        let range = self.piece(index).start..self.piece(end - 1).end;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.ranges.fetch(range.start, &mut bytes)?;
+        for (piece, index) in bytes.chunks(PIECE as usize).zip(index..) {
+            self.pieces.keep(&self.name, index, piece);
+        }
+        bytes.truncate(PIECE as usize);
+        Ok(bytes.into())
+    }
+}
+
+impl BlockDevice for Fetched {
+    fn info(&self) -> Info {
+        Info { len: self.ranges.len(), block: 512, write: 1, discard: 1, access: Access::ReadOnly }
+    }
+
+    fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        if buf.len() as u64 >= LARGE {
+            return self.ranges.fetch(offset, buf);
+        }
+        let mut at = offset;
+        while !buf.is_empty() {
+            let piece = self.get(at / PIECE)?;
+            let within = (at % PIECE) as usize;
+            let found = piece.get(within..).filter(|rest| !rest.is_empty());
+            let found = found.ok_or_else(|| Error::new(Kind::Io, LAYER, "fewer bytes came than were asked for").at(at))?;
+            let n = found.len().min(buf.len());
+            let (now, rest) = buf.split_at_mut(n);
+            now.copy_from_slice(&found[..n]);
+            at += n as u64;
+            buf = rest;
+        }
+        Ok(())
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(Extent { kind: ExtentKind::Data, len: range.end - range.start })
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range).map(|()| None)
+    }
+
+    read_only!(LAYER);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::BlockDeviceExt;
+    use crate::testing::{Random, conformance};
+
+    type Asked = Arc<Mutex<Vec<Range<u64>>>>;
+
+    #[derive(Debug)]
+    struct Counted(Vec<u8>, Asked);
+
+    impl Ranges for Counted {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+            self.1.lock().unwrap().push(offset..offset + into.len() as u64);
+            into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
+            Ok(())
+        }
+    }
+
+    fn fetched(len: usize) -> (Vec<u8>, Asked, Fetched) {
+        let (bytes, asked) = (Random::new(len as u64).bytes(len), Asked::default());
+        let ranges = Box::new(Counted(bytes.clone(), Arc::clone(&asked)));
+        (bytes, asked, Fetched::new(ranges, "it", &Pieces::new(4 << 20)))
+    }
+
+    #[test]
+    fn it_is_a_device_that_is_read() {
+        conformance::read_only(Arc::new(fetched(700_001).2));
+    }
+
+    #[test]
+    fn what_is_at_hand_is_not_asked_for_again() {
+        let (bytes, asked, device) = fetched((PIECE * 40 + 5) as usize);
+        for _ in 0..3 {
+            assert_eq!(device.read_vec(PIECE - 3, 10).unwrap(), bytes[PIECE as usize - 3..][..10]);
+            assert_eq!(device.read_vec(PIECE * 40, 5).unwrap(), bytes[PIECE as usize * 40..]);
+        }
+        let asked: Vec<_> = std::mem::take(&mut *asked.lock().unwrap());
+        assert_eq!(asked, [0..PIECE, PIECE..3 * PIECE, PIECE * 40..PIECE * 40 + 5]);
+    }
+
+    #[test]
+    fn reads_in_order_take_few_requests() {
+        let (bytes, asked, device) = fetched((PIECE * 64) as usize);
+        for at in (0..bytes.len()).step_by(4096) {
+            assert_eq!(device.read_vec(at as u64, 4096).unwrap(), bytes[at..at + 4096]);
+        }
+        assert!(asked.lock().unwrap().len() <= 12, "{asked:?}");
+        assert!(device.pieces.locked().pieces.len() <= 16, "memory is bounded");
+        asked.lock().unwrap().clear();
+        assert_eq!(device.read_vec(7, LARGE as usize).unwrap(), bytes[7..][..LARGE as usize]);
+        assert!(matches!(&asked.lock().unwrap()[..], [range] if *range == (7..7 + LARGE)));
+    }
+}

@@ -1,0 +1,330 @@
+//! The bundle under its plain names, as other programs see it. Source: docs/formats/object-store.md §7.
+//!
+//! A file is copied to its plain name; then an entry says that the plain object is the file; only then what it was copied
+//! from goes. Broken off at any point it is begun again, and nothing depends on how far it came.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::Remote;
+use super::layout::{Document, FileState, Holder, LAYER, Name, OBJECTS, ObjectId, Part, Plain, What};
+use super::lease;
+use super::log::Log;
+use super::shared::{Live, Shared};
+use crate::store::Put;
+use crate::{Error, Kind, Result};
+
+/// Files that one entry tells of.
+const BATCH: usize = 64;
+/// Bytes of a file that is put together from several objects in memory, at most, and of all such files at one time.
+const MOST_IN_MEMORY: u64 = 64 << 20;
+/// How often it is looked whether to stop waiting.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long after an entry of ours nobody who takes over touches plain names. Less than any [`grace`](super::RemoteOptions).
+const PROOF: Duration = Duration::from_secs(20);
+
+/// When it was certain that nobody had taken over.
+#[derive(Debug, Clone, Copy)]
+struct Proved(Instant, SystemTime);
+
+impl Proved {
+    fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
+    }
+
+    /// By both clocks: one of them stands still while the machine sleeps.
+    fn holds(&self) -> bool {
+        self.0.elapsed() < PROOF && self.1.elapsed().is_ok_and(|passed| passed < PROOF)
+    }
+}
+
+/// Told how many bytes more were copied.
+pub(super) type Advanced<'a> = dyn Fn(u64) -> Result<()> + Sync + 'a;
+
+/// What a checkpoint did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Checkpointed {
+    /// Files that were brought to their plain names.
+    pub copied: u64,
+    /// Files whose plain objects were removed.
+    pub removed: u64,
+    /// Objects under `.bandsaw/` that nothing needs any more and that were removed.
+    pub cleared: u64,
+}
+
+/// How a bundle on an object store stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// Writers so far; 0 where nothing but a plain bundle is there.
+    pub generation: u64,
+    /// Who writes it, or was not heard of since.
+    pub holder: Option<Holder>,
+    /// Files whose plain objects are not what they should be.
+    pub lagging: u64,
+    /// Names of snapshots.
+    pub snapshots: u64,
+}
+
+impl Remote {
+    /// Makes the objects under plain names the bundle as of the last flush, and removes what nothing needs any more.
+    ///
+    /// After a writer that did not close the bundle it waits until no request of it can be on its way any more. `advanced` is told
+    /// of bytes as they are copied, and asked with 0 in between: an error from it stops the work, which the next checkpoint goes on with.
+    pub fn checkpoint(&self, advanced: &(dyn Fn(u64) -> Result<()> + Sync)) -> Result<Checkpointed> {
+        self.shared().commit()?;
+        self.shared().wait_settled(advanced)?;
+        self.shared().checkpoint(advanced)
+    }
+
+    /// How the bundle stands, as of when it was opened or of the last commit since.
+    pub fn status(&self) -> Status {
+        let log = self.shared().log();
+        let Some(state) = log.as_ref().map(|log| &log.state) else {
+            return Status::default();
+        };
+        let lags = |name: &&Name| match name {
+            Name::File(file) => !file.is_plain(),
+            Name::Gone => true,
+            Name::Done => false,
+        };
+        Status {
+            generation: state.generation,
+            holder: (state.what != What::Release).then(|| state.holder.clone()),
+            lagging: state.names.values().filter(lags).count() as u64,
+            snapshots: state.snapshots.len() as u64,
+        }
+    }
+}
+
+impl Shared {
+    /// Whether no request of an earlier writer can change plain names any more.
+    pub(super) fn is_settled(&self) -> bool {
+        Instant::now() >= self.settles || self.log().as_ref().is_none_or(|log| log.state.settled)
+    }
+
+    fn wait_settled(&self, advanced: &Advanced<'_>) -> Result<()> {
+        while !self.is_settled() {
+            advanced(0)?;
+            thread::sleep(PATIENCE.min(self.settles.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    /// Everything that is committed, under plain names. The writer must be settled.
+    pub(super) fn checkpoint(&self, advanced: &Advanced<'_>) -> Result<Checkpointed> {
+        self.check_changeable()?;
+        let mut log = self.log();
+        let Some(log) = log.as_mut() else { return Ok(Checkpointed::default()) };
+        let mut files: Vec<(String, Arc<FileState>)> = log
+            .state
+            .names
+            .iter()
+            .filter_map(|(name, known)| match known {
+                Name::File(file) if !file.is_plain() => Some((name.clone(), file.clone())),
+                _ => None,
+            })
+            .collect();
+        let mut gone: Vec<String> =
+            log.state.names.iter().filter(|(_, known)| **known == Name::Gone).map(|(name, _)| name.clone()).collect();
+        let (copied, removed) = (files.len() as u64, gone.len() as u64);
+        if copied + removed > 0 {
+            self.keep_for_snapshots(log, files.iter().map(|(name, _)| name).chain(&gone))?;
+            if self.took_over {
+                // From what is gone nobody can copy, however late.
+                self.clear(log)?;
+            }
+            self.tell(log, BTreeMap::new())?;
+        }
+        while !files.is_empty() {
+            let _moving = self.moving();
+            let some = files.len().min(BATCH);
+            self.make_independent(log, &mut files[..some])?;
+            let done = self.copy_some(&files[..some], advanced)?;
+            files.retain(|(name, _)| !done.contains_key(name));
+            self.tell(log, done)?;
+        }
+        while !gone.is_empty() {
+            let proved = Proved::now();
+            let mut done = BTreeMap::new();
+            while let Some(name) = gone.pop_if(|_| proved.holds() && done.len() < BATCH) {
+                advanced(0)?;
+                self.objects.remove(&name)?;
+                done.insert(name, Name::Done);
+            }
+            self.tell(log, done)?;
+        }
+        let cleared = self.clear(log)?;
+        Ok(Checkpointed { copied, removed, cleared })
+    }
+
+    /// Commits where files are now that have not changed, which proves that nobody has taken over.
+    fn tell(&self, log: &mut Log, names: BTreeMap<String, Name>) -> Result<()> {
+        let moved: Vec<_> =
+            names.iter().map(|(name, now)| (name.clone(), log.state.names.get(name).cloned(), now.clone())).collect();
+        let entry = Document { names, ..log.next(What::Change)? };
+        self.append(log, entry).map_err(|error| self.lose(error))?;
+        let mut live = self.live();
+        for (name, before, now) in moved {
+            let (Some(Name::File(before)), Name::File(now)) = (before, now) else { continue };
+            match live.get_mut(&name) {
+                Some(Live::Open(file)) => file.pages_mut().moved(&before, &now, self.part),
+                Some(known @ Live::Known(_)) => *known = Live::Known(now),
+                Some(Live::Gone) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Files that are partly in their plain objects get copies of these, because the plain objects are about to be replaced.
+    fn make_independent(&self, log: &mut Log, files: &mut [(String, Arc<FileState>)]) -> Result<()> {
+        let mut names = BTreeMap::new();
+        for (name, file) in files.iter_mut().filter(|(_, file)| file.plain.is_some()) {
+            *file = Arc::new(self.without_plain(name, (**file).clone())?);
+            names.insert(name.clone(), Name::File(file.clone()));
+        }
+        if names.is_empty() { Ok(()) } else { self.tell(log, names) }
+    }
+
+    /// Copies files, one at least, to their plain names for as long as it is certain that nobody else does. It was proved just
+    /// before that nobody had taken over.
+    fn copy_some(&self, files: &[(String, Arc<FileState>)], advanced: &Advanced<'_>) -> Result<BTreeMap<String, Name>> {
+        let proved = Proved::now();
+        let next = AtomicUsize::new(0);
+        let largest = files.iter().map(|(_, file)| file.len).max().unwrap_or(0).max(1);
+        let threads = (self.connections as u64).min(MOST_IN_MEMORY / largest).max(1);
+        let work = || {
+            let mut done = BTreeMap::new();
+            while let Some((name, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                advanced(0)?;
+                let plain = self.copy_to_plain(name, file)?;
+                advanced(file.len)?;
+                let now = FileState { len: file.len, plain: Some(plain), parts: BTreeMap::new() };
+                done.insert(name.clone(), Name::File(Arc::new(now)));
+                if !proved.holds() {
+                    break;
+                }
+            }
+            Ok::<_, Error>(done)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let mut all: Result<BTreeMap<String, Name>> = Ok(BTreeMap::new());
+            for thread in threads {
+                let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                all = all.and_then(|mut all| {
+                    all.extend(done?);
+                    Ok(all)
+                });
+            }
+            all
+        })
+    }
+
+    /// Makes the plain object what the file is; nothing where it is already.
+    fn copy_to_plain(&self, name: &str, file: &FileState) -> Result<Plain> {
+        let whole = |meta: crate::store::ObjectMeta| Plain { len: meta.len, size: meta.len, tag: meta.tag };
+        if let Some(object) = self.only_object(file)? {
+            self.objects.copy(&object.key(), name)?;
+        } else {
+            let bytes = self.assemble(name, file)?;
+            self.objects.put(name, &bytes, Put::Replace)?;
+        }
+        let found = self.objects.stat(name)?.filter(|meta| meta.len == file.len);
+        found.map(whole).ok_or_else(|| {
+            Error::new(Kind::Conflict, LAYER, "was changed by somebody else while it was brought up to date").in_file(name)
+        })
+    }
+
+    /// The object that is the file, all of it and nothing else.
+    fn only_object(&self, file: &FileState) -> Result<Option<ObjectId>> {
+        let mut parts = file.parts.values();
+        let (Some(Part { object: Some(object), offset: 0, len }), None) = (parts.next(), parts.next()) else {
+            return Ok(None);
+        };
+        if *len != file.len {
+            return Ok(None);
+        }
+        let found = self.objects.stat(&object.key())?;
+        Ok(found.is_some_and(|meta| meta.len == file.len).then_some(*object))
+    }
+
+    fn assemble(&self, name: &str, file: &FileState) -> Result<Vec<u8>> {
+        if file.len > MOST_IN_MEMORY {
+            let message = format!(
+                "has {} bytes in several objects, and this store cannot put them together; bands of at most {MOST_IN_MEMORY} bytes \
+                 have plain names (`bandsaw reband`)",
+                file.len
+            );
+            return Err(Error::unsupported(LAYER, message).in_file(name));
+        }
+        let mut bytes = vec![0; file.len as usize];
+        for (index, part) in &file.parts {
+            let start = index * self.part;
+            let end = (start + self.part).min(file.len);
+            let out = &mut bytes[start as usize..end as usize];
+            if let Some(object) = part.object {
+                self.read(&object.key(), part.offset, &mut out[..part.len as usize])?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn read(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+        match self.objects.read_at(key, offset, into)? {
+            Some(n) if n == into.len() => Ok(()),
+            found => Err(self.moved_on(key, offset, found)),
+        }
+    }
+
+    /// Removes the objects that neither the newest state nor a snapshot points to, and the log up to a new manifest.
+    ///
+    /// First it is found out which ones, then an entry is put, and only then they go: the entry proves that nobody had taken
+    /// over until then, and whoever does afterwards begins with a state and snapshots that do not point to them.
+    pub(super) fn clear(&self, log: &mut Log) -> Result<u64> {
+        let moving = self.moving();
+        let mut needed: HashSet<ObjectId> = self.uncommitted();
+        needed.extend(log.state.objects());
+        for snapshot in log.state.snapshots.values().flatten() {
+            needed.insert(snapshot.manifest);
+            needed.extend(self.snapshot(snapshot)?.objects());
+        }
+        let mut unneeded = Vec::new();
+        self.objects.list(OBJECTS, &mut |key, _| {
+            // What is of a later generation is none of ours: then the entry below is refused.
+            unneeded.extend(ObjectId::from_key(key).filter(|id| id.generation <= self.generation && !needed.contains(id)));
+            Ok(())
+        })?;
+        drop(moving);
+        if unneeded.is_empty() && log.is_short() {
+            return Ok(0);
+        }
+        let entry = log.next(What::Change)?;
+        self.append(log, entry).map_err(|error| self.lose(error))?;
+        for object in &unneeded {
+            self.objects.remove(&object.key())?;
+        }
+        log.compact(&*self.objects, true)?;
+        lease::remove_old(&*self.objects, self.generation)?;
+        Ok(unneeded.len() as u64)
+    }
+
+    /// Objects that files point to which are open.
+    fn uncommitted(&self) -> HashSet<ObjectId> {
+        let files = self.open_files();
+        files
+            .iter()
+            .flat_map(|file| file.pages().base.parts.values().filter_map(|part| part.object).collect::<Vec<_>>())
+            .collect()
+    }
+}
+
+impl Document {
+    /// The objects that files point to.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        let files = self.names.values().filter_map(|name| if let Name::File(file) = name { Some(file) } else { None });
+        files.flat_map(|file| file.parts.values().filter_map(|part| part.object))
+    }
+}

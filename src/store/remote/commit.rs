@@ -1,0 +1,112 @@
+//! One flush: changed parts to objects of their own, then one entry that tells of them all.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::file::File;
+use super::layout::{Document, LAYER, Name, What};
+use super::log::{Appended, Log};
+use super::shared::{Live, Shared};
+use crate::device::Access;
+use crate::{Error, Kind, Result};
+
+impl Shared {
+    pub(super) fn log(&self) -> MutexGuard<'_, Option<Log>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes everything durable that was changed before this was called.
+    pub(super) fn commit(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let mut log = self.log();
+        self.check_changeable()?;
+        if self.draft().is_some() {
+            return Ok(());
+        }
+        let noted = mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(log) = log.as_mut().filter(|_| !noted.is_empty()) else { return Ok(()) };
+        self.commit_names(log, noted.into_iter().collect()).map_err(|error| self.lose(error))
+    }
+
+    fn commit_names(&self, log: &mut Log, noted: Vec<String>) -> Result<()> {
+        let known: Vec<(String, Option<Live>)> = {
+            let live = self.live();
+            noted.into_iter().map(|name| (live.get(&name).cloned(), name)).map(|(live, name)| (name, live)).collect()
+        };
+        let mut parts = Vec::new();
+        for (_, live) in &known {
+            if let Some(Live::Open(file)) = live {
+                // Before it is looked at: what comes later is noted anew.
+                file.noted.store(false, Ordering::SeqCst);
+                parts.extend(file.pages().dirty.iter().map(|index| (file.clone(), *index)));
+            }
+        }
+        self.store_parts(&parts)?;
+        let mut names = BTreeMap::new();
+        for (name, live) in known {
+            let now = match live {
+                Some(Live::Open(file)) => Name::File(Arc::new(file.pages_mut().committing())),
+                Some(Live::Known(file)) => Name::File(file),
+                Some(Live::Gone) | None => Name::Gone,
+            };
+            let before = log.state.names.get(&name);
+            if before != Some(&now) && !(before.is_none() && now == Name::Gone) {
+                names.insert(name, now);
+            }
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let entry = Document { names, ..log.next(What::Change)? };
+        self.append(log, entry)?;
+        // Only those who open the bundle gain by it: what it fails at is done by a later one.
+        let _ = log.compact(&*self.objects, false);
+        Ok(())
+    }
+
+    /// Puts an entry, or says who was quicker.
+    pub(super) fn append(&self, log: &mut Log, mut entry: Document) -> Result<()> {
+        entry.settled |= Instant::now() >= self.settles;
+        match log.append(&*self.objects, entry)? {
+            Appended::Done => Ok(()),
+            Appended::Overtaken(by) => Err(self.deposed(&by.holder)),
+        }
+    }
+
+    /// Stores parts of files side by side.
+    pub(super) fn store_parts(&self, parts: &[(Arc<File>, u64)]) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let work = || loop {
+            match parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                Some((file, index)) => file.store_part(self, *index)?,
+                None => return Ok(()),
+            }
+        };
+        let others = parts.len().min(self.connections).saturating_sub(1);
+        thread::scope(|scope| {
+            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            for other in others {
+                done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            done
+        })
+    }
+
+    /// Tells that this writer is done.
+    pub(super) fn release(&self) -> Result<()> {
+        let mut log = self.log();
+        self.check_changeable()?;
+        let Some(log) = log.as_mut() else { return Ok(()) };
+        let entry = log.next(What::Release)?;
+        self.append(log, entry)?;
+        self.lose(Error::new(Kind::Conflict, LAYER, "is closed"));
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! One name as a device.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+
+use super::Session;
+use super::layout::{FileState, LAYER, Part};
+use super::pages::{Count, Leaving, PAGE, Pages, Source};
+use super::shared::Shared;
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
+use crate::store::Put;
+use crate::{Error, Kind, Result};
+
+/// What is read ahead at most of sequential reads, in bytes.
+const MOST_AHEAD: u64 = 4 << 20;
+/// What one of several connections fetches at least of one request, in bytes.
+const LEAST_FETCH: u64 = 1 << 20;
+/// What is written before it is asked again whether there is room, in bytes.
+const AT_ONCE: usize = 4 << 20;
+
+/// A file that is open, or that has something in memory.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) name: String,
+    shared: std::sync::Weak<Shared>,
+    pages: RwLock<Pages>,
+    /// Held while a part goes to an object, and by who cuts the file or makes parts of it zeros.
+    leaving: Mutex<()>,
+    /// It is in the list of what the next commit tells.
+    pub(super) noted: AtomicBool,
+    /// Where a read would begin that goes on from the last one, and how many bytes that is worth reading ahead.
+    next: AtomicU64,
+    ahead: AtomicU64,
+}
+
+impl File {
+    pub(super) fn new(name: &str, shared: &Arc<Shared>, base: FileState) -> Self {
+        Self {
+            name: name.to_owned(),
+            shared: Arc::downgrade(shared),
+            pages: RwLock::new(Pages { version: shared.version_of(&base), least: base.len, base, ..Pages::default() }),
+            leaving: Mutex::new(()),
+            noted: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn pages(&self) -> RwLockReadGuard<'_, Pages> {
+        self.pages.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn pages_mut(&self) -> RwLockWriteGuard<'_, Pages> {
+        self.pages.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn leaving(&self) -> MutexGuard<'_, ()> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores a part that has dirty pages in an object of its own.
+    pub(super) fn store_part(&self, shared: &Shared, index: u64) -> Result<()> {
+        let _staying = shared.staying();
+        let _leaving = self.leaving();
+        let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
+        let (pages, len, base) = {
+            let mut inner = self.pages_mut();
+            let Some(pages) = inner.leave(index, part_len) else { return Ok(()) };
+            let len = inner.base.len.saturating_sub(start).min(part_len);
+            let first = start / PAGE;
+            let complete = pages.len() as u64 == len.div_ceil(PAGE);
+            (pages, len, (!complete).then(|| inner.source(first, part_len)))
+        };
+        let stored = self.store_bytes(shared, start, len, base, &pages);
+        let count = self.pages_mut().left(index, part_len, stored.as_ref().ok().copied());
+        shared.count(count);
+        stored.map(drop)
+    }
+
+    fn store_bytes(&self, shared: &Shared, start: u64, len: u64, base: Option<(Source, u64)>, pages: &[Leaving]) -> Result<Part> {
+        let mut body = vec![0; len as usize];
+        if let Some((source, rest)) = base {
+            let stored = rest.min(len) as usize;
+            self.fetch(shared, source, &mut body[..stored])?;
+        }
+        for (page, bytes) in pages {
+            let at = (page * PAGE - start) as usize;
+            let Some(to) = body.get_mut(at..) else { continue };
+            let n = to.len().min(PAGE as usize);
+            match bytes {
+                Some(bytes) => to[..n].copy_from_slice(&bytes[..n]),
+                None => to[..n].fill(0),
+            }
+        }
+        if is_zero(&body) {
+            return Ok(Part { object: None, offset: 0, len: 0 });
+        }
+        let object = shared.new_object();
+        shared.objects.put(&object.key(), &body, Put::Replace)?;
+        Ok(Part { object: Some(object), offset: 0, len })
+    }
+
+    /// Fills `into` from the store, large pieces over several connections.
+    fn fetch(&self, shared: &Shared, source: Source, into: &mut [u8]) -> Result<()> {
+        let (key, offset) = match source {
+            Source::Zeros => {
+                into.fill(0);
+                return Ok(());
+            }
+            Source::Object(object, offset) => (object.key(), offset),
+            Source::Plain(offset) => (self.name.clone(), offset),
+        };
+        let read = |offset: u64, into: &mut [u8]| match shared.objects.read_at(&key, offset, into)? {
+            Some(n) if n == into.len() => Ok(()),
+            found => Err(shared.moved_on(&key, offset, found)),
+        };
+        let each = (into.len() as u64).div_ceil(shared.connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
+        if into.len() as u64 <= each {
+            read(offset, into)?;
+        } else {
+            thread::scope(|scope| {
+                let offsets = (0..).map(|n| offset + n * each);
+                let pieces = into.chunks_mut(each as usize).zip(offsets);
+                let threads: Vec<_> = pieces.map(|(piece, at)| scope.spawn(move || read(at, piece))).collect();
+                let mut done = Ok(());
+                for thread in threads {
+                    done = done.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                }
+                done
+            })?;
+        }
+        match source {
+            // Somebody may have replaced it while it was read, or long before.
+            Source::Plain(_) => self.check_plain(shared),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a plain object that is not the one that the file was opened with.
+    pub(super) fn check_plain(&self, shared: &Shared) -> Result<()> {
+        let Some(plain) = self.pages().base.plain.clone() else { return Ok(()) };
+        shared.check_plain(&self.name, &plain)
+    }
+
+    /// Brings pages into memory, from `page` on and up to that of `last`; more where reads go on from each other.
+    fn load(&self, shared: &Shared, page: u64, last: u64) -> Result<()> {
+        let staying = shared.staying();
+        let (source, bytes) = {
+            let inner = self.pages();
+            let (source, rest) = inner.source(page, shared.part);
+            let mut wanted = (last + 1 - page) * PAGE;
+            if self.next.load(Ordering::Relaxed) == page * PAGE {
+                let ahead = (self.ahead.load(Ordering::Relaxed) * 2).clamp(PAGE, MOST_AHEAD);
+                self.ahead.store(ahead, Ordering::Relaxed);
+                wanted = wanted.max(ahead);
+            } else {
+                self.ahead.store(0, Ordering::Relaxed);
+            }
+            let next_known = inner.pages.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
+            let most = shared.part.min(shared.most_fetched());
+            (source, rest.min(wanted).min(next_known).min(inner.base.len.saturating_sub(page * PAGE)).min(most))
+        };
+        let mut fetched = vec![0; bytes as usize];
+        self.fetch(shared, source, &mut fetched)?;
+        let mut inner = self.pages_mut();
+        let mut count = Count::default();
+        let (source_now, rest_now) = inner.source(page, shared.part);
+        if source_now == source && rest_now >= bytes && inner.base.len >= page * PAGE + bytes {
+            let now = shared.tick();
+            for (number, bytes) in (page..).zip(fetched.chunks(PAGE as usize)) {
+                let mut whole = bytes.to_vec();
+                whole.resize(PAGE as usize, 0);
+                count.add(inner.insert_clean(number, whole, now));
+            }
+        }
+        drop((inner, staying));
+        shared.count(count);
+        shared.evict();
+        Ok(())
+    }
+
+    fn read_at(&self, shared: &Shared, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = self.info(Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
+        let mut at = offset;
+        while at < end {
+            let missing = {
+                let inner = self.pages();
+                self.info_of(&inner, Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
+                let now = shared.tick();
+                loop {
+                    let (page, within) = (at / PAGE, (at % PAGE) as usize);
+                    let n = (PAGE - at % PAGE).min(end - at) as usize;
+                    let out = &mut buf[(at - offset) as usize..][..n];
+                    match inner.pages.get(&page) {
+                        Some(known) => {
+                            known.used.store(now, Ordering::Relaxed);
+                            match &known.bytes {
+                                Some(bytes) => out.copy_from_slice(&bytes[within..within + n]),
+                                None => out.fill(0),
+                            }
+                        }
+                        None if inner.source(page, shared.part).0 == Source::Zeros => out.fill(0),
+                        None => break Some(page),
+                    }
+                    at += n as u64;
+                    if at == end {
+                        break None;
+                    }
+                }
+            };
+            if let Some(page) = missing {
+                self.load(shared, page, (end - 1) / PAGE)?;
+            }
+        }
+        self.next.store(end.next_multiple_of(PAGE), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Changes the bytes of `range`, page by page: to `bytes`, or to zeros.
+    fn change(&self, shared: &Arc<Shared>, range: Range<u64>, bytes: Option<&[u8]>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let (page, within) = (at / PAGE, at % PAGE);
+            let n = (PAGE - within).min(range.end - at);
+            let mut inner = self.pages_mut();
+            self.info_of(&inner, Access::ReadWrite).check(LAYER, range.start, range.end - range.start)?;
+            let known = inner.pages.contains_key(&page);
+            let zeros = !known && inner.source(page, shared.part).0 == Source::Zeros;
+            let whole = within == 0 && (n == PAGE || at + n == inner.base.len);
+            if !(known || zeros || whole) {
+                drop(inner);
+                self.load(shared, page, page)?;
+                continue;
+            }
+            let now = shared.tick();
+            let count = match bytes {
+                Some(bytes) => {
+                    let bytes = &bytes[(at - range.start) as usize..][..n as usize];
+                    inner.write(page, within..within + n, bytes, shared.part, now)
+                }
+                None if zeros => Count::default(),
+                None if whole => inner.clear(page, shared.part, now),
+                None => inner.write(page, within..within + n, &vec![0; n as usize], shared.part, now),
+            };
+            drop(inner);
+            shared.count(count);
+            at += n;
+        }
+        shared.note(self);
+        Ok(())
+    }
+
+    fn discard(&self, shared: &Arc<Shared>, range: Range<u64>) -> Result<()> {
+        let part = shared.part;
+        let (first, last) = (range.start.div_ceil(part), range.end / part);
+        if first >= last {
+            return self.change(shared, range, None);
+        }
+        self.change(shared, range.start..first * part, None)?;
+        {
+            let _leaving = self.leaving();
+            let mut inner = self.pages_mut();
+            self.info_of(&inner, Access::ReadWrite).check(LAYER, range.start, range.end - range.start)?;
+            for index in first..last {
+                shared.count(inner.clear_part(index, part));
+            }
+        }
+        self.change(shared, last * part..range.end, None)
+    }
+
+    fn info_of(&self, inner: &Pages, access: Access) -> Info {
+        Info { len: inner.base.len, block: 512, write: PAGE as u32, discard: PAGE, access }
+    }
+
+    fn info(&self, access: Access) -> Info {
+        self.info_of(&self.pages(), access)
+    }
+
+    fn extent_at(&self, shared: &Shared, range: Range<u64>) -> Result<Extent> {
+        let inner = self.pages();
+        self.info_of(&inner, Access::ReadOnly).check_range(LAYER, &range)?;
+        if range.is_empty() {
+            return Err(Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start));
+        }
+        let kind_at = |page: u64| match inner.pages.get(&page) {
+            Some(known) if known.bytes.is_some() => ExtentKind::Data,
+            Some(_) => ExtentKind::Zero,
+            None if inner.source(page, shared.part).0 == Source::Zeros => ExtentKind::Zero,
+            None => ExtentKind::Data,
+        };
+        let kind = kind_at(range.start / PAGE);
+        let last = range.end.div_ceil(PAGE);
+        let end = (range.start / PAGE + 1..last).find(|page| kind_at(*page) != kind).map_or(range.end, |page| page * PAGE);
+        Ok(Extent { kind, len: end.min(range.end) - range.start })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.count(self.pages().count());
+        }
+    }
+}
+
+/// A file as somebody opened it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) session: Arc<Session>,
+    pub(super) file: Arc<File>,
+    pub(super) access: Access,
+}
+
+impl Opened {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.session.shared
+    }
+}
+
+impl BlockDevice for Opened {
+    fn info(&self) -> Info {
+        self.file.info(self.access)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_at(self.shared(), offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        self.info().check(LAYER, offset, buf.len() as u64)?;
+        self.shared().check_changeable()?;
+        for (at, bytes) in (offset..).step_by(AT_ONCE).zip(buf.chunks(AT_ONCE)) {
+            self.shared().make_room()?;
+            self.file.change(self.shared(), at..at + bytes.len() as u64, Some(bytes))?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>, _leave: Leave) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        self.info().check_range(LAYER, &range)?;
+        self.shared().check_changeable()?;
+        self.shared().make_room()?;
+        self.file.discard(self.shared(), range)
+    }
+
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
+        self.file.extent_at(self.shared(), range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared().commit()
+    }
+
+    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
+        self.info().check_writable(LAYER)?;
+        self.shared().check_changeable()?;
+        let _leaving = self.file.leaving();
+        let count = self.file.pages_mut().set_len(len, self.shared().part);
+        self.shared().count(count);
+        self.shared().note(&self.file);
+        Ok(())
+    }
+
+    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
+        self.info().check_range(LAYER, &range)?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,174 @@
+//! Who may write. Source: docs/formats/object-store.md §5.
+//!
+//! The right to write is the entry by which a writer took over: the log alone decides. What is here only tells others that
+//! the writer is alive, so that they do not take over from it. Whether it is, they tell by their own clock: its lease object
+//! stays the same for longer than a heartbeat takes.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::RemoteOptions;
+use super::layout::{Document, Holder, LAYER, What, lease_key, log_key};
+use super::log::{Appended, Log};
+use crate::store::Put;
+use crate::store::objects::Objects;
+use crate::{Error, Kind, Result};
+
+/// Heartbeats, and looks at somebody else's, in the time after which a lease counts as abandoned.
+const BEATS: u32 = 4;
+/// How often somebody may be quicker before we give up.
+const TRIES: usize = 16;
+
+impl Holder {
+    /// This process.
+    pub fn here() -> Self {
+        let uname = rustix::system::uname();
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self { host: uname.nodename().to_string_lossy().into_owned(), process: std::process::id(), since }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {} since {}", self.process, self.host, utc(self.since))
+    }
+}
+
+/// `2026-11-22 07:08:33 UTC`. Source: the calendar's own rules, counted in eras of 400 years from a first of March.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * day + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let (year, day) = (era * 400 + year + u64::from(month <= 2), day - (153 * shifted + 2) / 5 + 1);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Takes the right to write over, where nobody has it or nobody uses it.
+pub(super) fn acquire(objects: &Arc<dyn Objects>, options: &RemoteOptions) -> Result<Log> {
+    for _ in 0..TRIES {
+        let Some(mut log) = Log::load(&**objects)? else {
+            Log::begin(&**objects, options.part)?;
+            continue;
+        };
+        let held = log.state.what != What::Release;
+        if held && !options.steal && !is_abandoned(&**objects, &log.state, options)? {
+            return Err(in_use(&log.state.holder));
+        }
+        let mut entry = log.next(What::Take)?;
+        entry.holder = Holder::here();
+        entry.settled = log.state.settled && !held;
+        match log.append(&**objects, entry)? {
+            Appended::Done if log.is_void(&**objects)? => drop(objects.remove(&log_key(log.state.number))?),
+            Appended::Done => return Ok(log),
+            Appended::Overtaken(other) if other.what == What::Take => return Err(in_use(&other.holder)),
+            Appended::Overtaken(_) => {}
+        }
+    }
+    Err(Error::new(Kind::Conflict, LAYER, "its writer changes it faster than it can be taken over; try again"))
+}
+
+fn in_use(holder: &Holder) -> Error {
+    let message = format!("is in use by {holder}; if that is gone for good, --steal-lease takes the image over from it");
+    Error::new(Kind::Conflict, LAYER, message)
+}
+
+/// What a writer is told whose image somebody else took over.
+pub(super) fn deposed(by: &Holder) -> Error {
+    let message = format!("was taken over by {by}: nothing can be written any more, and what was not flushed is not stored");
+    Error::new(Kind::Conflict, LAYER, message)
+}
+
+/// Watches the lease for as long as it takes to know that nobody renews it. `false`: somebody does, or has moved the log on.
+fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions) -> Result<bool> {
+    let (key, next) = (lease_key(state.generation), log_key(state.number + 1));
+    let first = objects.stat(&key)?;
+    let began = Instant::now();
+    while began.elapsed() < options.expiry {
+        thread::sleep((options.expiry / BEATS / 2).min(Duration::from_secs(1)));
+        let now = objects.stat(&key)?;
+        let same = match (&first, &now) {
+            (Some(first), Some(now)) => first.tag == now.tag && first.modified == now.modified,
+            (None, None) => true,
+            _ => false,
+        };
+        if !same || objects.stat(&next)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Renews a lease until it is dropped.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    /// Puts the lease object, and puts it again from time to time. The first put tells whether the store can be written.
+    pub(super) fn start(objects: Arc<dyn Objects>, state: &Document, expiry: Duration) -> Result<Self> {
+        let (key, holder) = (lease_key(state.generation), state.holder.clone());
+        let text = move |beat: u64| format!("{beat}: {holder}\n");
+        objects.put(&key, text(0).as_bytes(), Put::IfAbsent)?;
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = stop.clone();
+        let beats = move || {
+            let (stop, changed) = &*stopped;
+            let mut stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
+            for beat in 1.. {
+                let waited = changed.wait_timeout_while(stop, expiry / BEATS, |stop| !*stop);
+                stop = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if *stop {
+                    return;
+                }
+                drop(stop);
+                // One that is missed is made good by the next, and nothing but politeness depends on it.
+                let _ = objects.put(&key, text(beat).as_bytes(), Put::Replace);
+                stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
+            }
+        };
+        let thread = thread::Builder::new().name("lease".into()).spawn(beats);
+        let thread = thread.map_err(|error| Error::io(LAYER, "start a thread", error))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Removes the lease objects of generations before `now`: nobody asks for them any more.
+pub(super) fn remove_old(objects: &dyn Objects, now: u64) -> Result<()> {
+    let mut old = Vec::new();
+    objects.list(".bandsaw/lease/", &mut |key, _| {
+        old.extend((key < lease_key(now).as_str()).then(|| key.to_owned()));
+        Ok(())
+    })?;
+    old.iter().try_for_each(|key| objects.remove(key).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_331_313), "2026-11-22 07:08:33 UTC");
+        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
+    }
+}

@@ -1,0 +1,305 @@
+//! The log of commits: what is true is what its newest entry says. Source: docs/formats/object-store.md §4.
+//!
+//! An entry is put under the number after the last one known, if nothing is there. So of all who know the same state exactly
+//! one goes on from it, and who was overtaken cannot. Nothing else orders writers, no clock and no lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::layout::{Document, FileState, LAYER, MANIFESTS, Name, Plain, ROOT, Role, What, check_len, log_key, manifest_key};
+use crate::store::Put;
+use crate::store::objects::Objects;
+use crate::{Error, Kind, Result};
+
+/// How often an entry is put again whose fate is not known.
+const TRIES: usize = 4;
+/// How often the log is read again that was compacted meanwhile.
+const LOADS: usize = 16;
+/// Bytes that a document is read by when its length is not known.
+const FIRST_READ: usize = 64 << 10;
+/// Entries after the newest manifest before the next one is written, if they are as long as the manifest was.
+const FEW: u64 = 32;
+/// Entries before the next manifest is written in any case.
+const MANY: u64 = 256;
+
+/// The state that the log tells, and what was read for it.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) state: Document,
+    /// Number of the newest manifest, and its bytes.
+    manifest: (u64, u64),
+    /// Number of the manifest before, where that is not ours: which entries came after it was not looked at.
+    before: Option<u64>,
+    /// Entries that no manifest we know of holds, and the ones of the manifest before: numbers, with what they are for.
+    entries: BTreeMap<u64, What>,
+    /// Bytes of the entries after the newest manifest.
+    bytes: u64,
+}
+
+/// What became of an entry.
+#[derive(Debug)]
+pub(super) enum Appended {
+    /// It is the newest one.
+    Done,
+    /// Somebody else's has the number.
+    Overtaken(Box<Document>),
+}
+
+/// All of an object. `None`: there is none.
+pub(super) fn read_all(objects: &dyn Objects, key: &str) -> Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; FIRST_READ];
+    let Some(n) = objects.read_at(key, 0, &mut bytes)? else { return Ok(None) };
+    if n < bytes.len() {
+        bytes.truncate(n);
+        return Ok(Some(bytes));
+    }
+    let Some(meta) = objects.stat(key)? else { return Ok(None) };
+    check_len(key, meta.len)?;
+    bytes.resize(meta.len as usize, 0);
+    let Some(n) = objects.read_at(key, 0, &mut bytes)? else { return Ok(None) };
+    if n as u64 != meta.len {
+        return Err(Error::corrupt(LAYER, n as u64, format!("expected {} bytes, found {n}", meta.len)).in_file(key));
+    }
+    Ok(Some(bytes))
+}
+
+/// Numbers of manifests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Manifests {
+    /// `None`: there is no log.
+    newest: Option<u64>,
+    before: Option<u64>,
+}
+
+fn manifests(objects: &dyn Objects) -> Result<Manifests> {
+    let mut found = Manifests::default();
+    objects.list(MANIFESTS, &mut |key, _| {
+        let digits = key.strip_prefix(MANIFESTS).unwrap_or_default();
+        let number = u64::from_str_radix(digits, 16).ok().filter(|number| manifest_key(*number) == key);
+        // Listed in the order of numbers.
+        if number > found.newest {
+            found = Manifests { newest: number, before: found.newest };
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+impl Log {
+    /// Reads the newest manifest and what came after it. `None`: there is no log.
+    pub(super) fn load(objects: &dyn Objects) -> Result<Option<Self>> {
+        let mut odd = None;
+        let mut known = manifests(objects)?;
+        for _ in 0..LOADS {
+            let Some(number) = known.newest else { return Ok(None) };
+            let read = Self::read_from(objects, number);
+            // While it was read its entries may have been replaced by a manifest, and even the manifest by another.
+            let now = manifests(objects)?;
+            match read {
+                Ok(Some(log)) if now == known => return Ok(Some(Self { before: known.before, ..log })),
+                Err(error) if now == known => return Err(error),
+                Err(error) => odd = Some(error),
+                Ok(_) => {}
+            }
+            known = now;
+        }
+        let busy = || Error::new(Kind::Conflict, LAYER, "its log is being rewritten faster than it can be read; try again");
+        Err(odd.unwrap_or_else(busy))
+    }
+
+    fn read_from(objects: &dyn Objects, number: u64) -> Result<Option<Self>> {
+        let key = manifest_key(number);
+        let Some(bytes) = read_all(objects, &key)? else { return Ok(None) };
+        let state = Document::parse(&key, &bytes, Role::Manifest)?;
+        if state.number != number {
+            let message = format!("expected the manifest of entry {number:x}, found that of {:x}", state.number);
+            return Err(Error::corrupt(LAYER, 0, message).in_file(key));
+        }
+        let mut log = Self { manifest: (number, bytes.len() as u64), ..Self::of(state) };
+        while let Some(next) = log.state.number.checked_add(1) {
+            let key = log_key(next);
+            let Some(bytes) = read_all(objects, &key)? else { break };
+            let entry = Document::parse(&key, &bytes, Role::Entry)?;
+            log.check_follows(&entry).map_err(|error| error.in_file(&key))?;
+            log.take(entry, bytes.len() as u64);
+        }
+        Ok(Some(log))
+    }
+
+    /// A log that tells this state, and nothing after it.
+    pub(super) fn of(state: Document) -> Self {
+        Self { state, manifest: (0, 0), before: None, entries: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Begins a log where there is none: its first manifest lists the names that are there.
+    pub(super) fn begin(objects: &dyn Objects, part: u64) -> Result<()> {
+        let mut names = BTreeMap::new();
+        objects.list("", &mut |key, meta| {
+            if !key.starts_with(ROOT) && crate::store::check_name(key).is_ok() {
+                let plain = Some(Plain { len: meta.len, size: meta.len, tag: meta.tag.clone() });
+                names.insert(key.to_owned(), Name::File(Arc::new(FileState { len: meta.len, plain, ..FileState::default() })));
+            }
+            Ok(())
+        })?;
+        let first = Document {
+            number: 0,
+            id: random()?,
+            parent: 0,
+            generation: 0,
+            what: What::Release,
+            part,
+            settled: true,
+            holder: Default::default(),
+            names,
+            snapshots: BTreeMap::new(),
+        };
+        // Somebody else's is as good.
+        objects.put(&manifest_key(0), &first.encode(Role::Manifest), Put::IfAbsent).map(drop)
+    }
+
+    fn check_follows(&self, entry: &Document) -> Result<()> {
+        let state = &self.state;
+        let generation = match entry.what {
+            What::Take => state.generation.checked_add(1),
+            What::Change | What::Release => Some(state.generation),
+        };
+        let follows = Some(entry.number) == state.number.checked_add(1)
+            && entry.parent == state.id
+            && Some(entry.generation) == generation
+            && entry.part == state.part
+            && (entry.what == What::Take || state.what != What::Release);
+        if follows {
+            return Ok(());
+        }
+        let expected = format!("expected an entry that follows {:x} of generation {:x}", state.number, state.generation);
+        Err(Error::corrupt(LAYER, 0, expected))
+    }
+
+    /// Takes over what an entry says that follows the state.
+    fn take(&mut self, entry: Document, bytes: u64) {
+        self.entries.insert(entry.number, entry.what);
+        self.bytes += bytes;
+        let Document { number, id, parent, generation, what, part: _, settled, holder, names, snapshots } = entry;
+        let state = &mut self.state;
+        (state.number, state.id, state.parent, state.generation, state.what) = (number, id, parent, generation, what);
+        (state.settled, state.holder) = (settled, holder);
+        for (name, known) in names {
+            if known == Name::Done {
+                state.names.remove(&name);
+            } else {
+                state.names.insert(name, known);
+            }
+        }
+        for (name, snapshot) in snapshots {
+            if snapshot.is_some() {
+                state.snapshots.insert(name, snapshot);
+            } else {
+                state.snapshots.remove(&name);
+            }
+        }
+    }
+
+    /// An entry that would follow, saying nothing.
+    pub(super) fn next(&self, what: What) -> Result<Document> {
+        let state = &self.state;
+        let next = |number: u64| number.checked_add(1).ok_or_else(|| Error::new(Kind::Limit, LAYER, "the log is full"));
+        Ok(Document {
+            number: next(state.number)?,
+            id: random()?,
+            parent: state.id,
+            generation: if what == What::Take { next(state.generation)? } else { state.generation },
+            what,
+            part: state.part,
+            settled: state.settled,
+            holder: state.holder.clone(),
+            names: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+        })
+    }
+
+    /// Puts an entry that [`next`](Self::next) made. After an error nobody knows whether it is there, or will be.
+    pub(super) fn append(&mut self, objects: &dyn Objects, entry: Document) -> Result<Appended> {
+        let key = log_key(entry.number);
+        let bytes = entry.encode(Role::Entry);
+        check_len(&key, bytes.len() as u64)?;
+        let mut failed = None;
+        for _ in 0..TRIES {
+            // The same bytes each time: an earlier try may still arrive.
+            match objects.put(&key, &bytes, Put::IfAbsent) {
+                Ok(Some(_)) => {
+                    self.take(entry, bytes.len() as u64);
+                    return Ok(Appended::Done);
+                }
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
+            match read_all(objects, &key) {
+                Ok(Some(found)) if found == bytes => {
+                    self.take(entry, bytes.len() as u64);
+                    return Ok(Appended::Done);
+                }
+                Ok(Some(found)) => return Ok(Appended::Overtaken(Box::new(Document::parse(&key, &found, Role::Entry)?))),
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or_else(|| Error::new(Kind::Io, LAYER, "an entry is said to be there and is not").in_file(key)))
+    }
+
+    /// Whether the newest entry, put by who has read the log but did not write it, stands where another had been that a
+    /// manifest has replaced meanwhile. Then it counts for nobody.
+    pub(super) fn is_void(&self, objects: &dyn Objects) -> Result<bool> {
+        Ok(manifests(objects)?.newest.is_some_and(|number| number >= self.state.number))
+    }
+
+    /// Whether so few entries came after the newest manifest that a new one is not worth it.
+    pub(super) fn is_short(&self) -> bool {
+        self.state.number - self.manifest.0 < FEW
+    }
+
+    /// Writes a manifest where many entries came after the last one, and removes what nobody needs who begins to read now:
+    /// entries and manifests up to the one before. Entries by which a writer took over stay: they are what stops the writer
+    /// before, however late it wakes up.
+    pub(super) fn compact(&mut self, objects: &dyn Objects, now: bool) -> Result<()> {
+        let since = self.state.number - self.manifest.0;
+        let due = since >= MANY || (since >= FEW && self.bytes >= self.manifest.1);
+        if since == 0 || !(due || now) {
+            return Ok(());
+        }
+        let (number, before) = (self.state.number, self.manifest.0);
+        let bytes = self.state.encode(Role::Manifest);
+        check_len(&manifest_key(number), bytes.len() as u64)?;
+        objects.put(&manifest_key(number), &bytes, Put::Replace)?;
+        (self.manifest, self.bytes) = ((number, bytes.len() as u64), 0);
+        self.find_entries_before(objects, before)?;
+        let old: Vec<u64> = self.entries.range(..=before).map(|(number, _)| *number).collect();
+        for number in old {
+            if self.entries.remove(&number) != Some(What::Take) {
+                objects.remove(&log_key(number))?;
+            }
+        }
+        let mut manifests = Vec::new();
+        objects.list(MANIFESTS, &mut |key, _| {
+            manifests.extend((key < manifest_key(before).as_str()).then(|| key.to_owned()));
+            Ok(())
+        })?;
+        manifests.iter().try_for_each(|key| objects.remove(key).map(drop))
+    }
+
+    /// Looks what the entries are for that an earlier writer left between its last two manifests.
+    fn find_entries_before(&mut self, objects: &dyn Objects, newest: u64) -> Result<()> {
+        let Some(before) = self.before.take() else { return Ok(()) };
+        for number in (before + 1..=newest).rev().take(2 * MANY as usize) {
+            let key = log_key(number);
+            if let Some(bytes) = read_all(objects, &key)? {
+                self.entries.insert(number, Document::parse(&key, &bytes, Role::Entry)?.what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that nobody else has.
+pub(super) fn random() -> Result<u64> {
+    getrandom::u64().map_err(|error| Error::new(Kind::Io, LAYER, "no random numbers").caused_by(error))
+}

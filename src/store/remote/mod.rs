@@ -1,0 +1,163 @@
+//! A bundle on an object store, written as if it were a folder. Source: docs/formats/object-store.md.
+//!
+//! ```text
+//! Info.plist, token, bands/<hex>   the bundle itself, as of the last checkpoint      checkpoint.rs
+//! .bandsaw/log/<number>            commits, one for each flush                       log.rs, commit.rs; their bytes: layout.rs
+//! .bandsaw/manifest/<number>       all commits up to a number, so that few are read  log.rs
+//! .bandsaw/lease/<generation>      says that a writer is alive                       lease.rs
+//! .bandsaw/objects/<unique>        what commits and snapshots point to               file.rs
+//! ```
+//!
+//! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`], and one budget bounds them all
+//! ([`shared`]). A new bundle is a [`draft`] first.
+
+mod checkpoint;
+mod commit;
+mod draft;
+mod fields;
+mod file;
+mod layout;
+mod lease;
+mod log;
+mod pages;
+mod shared;
+mod snapshots;
+mod store;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::objects::Objects;
+use crate::device::Access;
+use crate::{Error, Kind, Result};
+use layout::LAYER;
+use lease::Heartbeat;
+use log::Log;
+use shared::Shared;
+
+pub use checkpoint::{Checkpointed, Status};
+pub use layout::Holder;
+pub use snapshots::Snapshot;
+
+/// How a bundle on an object store is opened.
+#[derive(Debug, Clone)]
+pub struct RemoteOptions {
+    /// Who writes has the bundle alone; a read-only open writes nothing and keeps to the state that it found.
+    pub access: Access,
+    /// Opens what a snapshot keeps, read-only.
+    pub snapshot: Option<String>,
+    /// Takes the bundle over from a writer that seems to be alive.
+    pub steal: bool,
+    /// Bytes of contents kept in memory, at most about this many.
+    pub memory: u64,
+    /// Requests at once.
+    pub connections: usize,
+    /// How long a writer may be silent before it counts as gone.
+    pub expiry: Duration,
+    /// How long requests of a writer that was gone may still arrive.
+    pub grace: Duration,
+    /// Bytes of an object at most, a power of two; of a bundle that is written for the first time.
+    pub part: u64,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            access: Access::ReadOnly,
+            snapshot: None,
+            steal: false,
+            memory: 128 << 20,
+            connections: 8,
+            expiry: Duration::from_secs(30),
+            grace: Duration::from_secs(60),
+            part: 8 << 20,
+        }
+    }
+}
+
+/// An open bundle on an object store, as the [`Store`](super::Store) of its files.
+///
+/// A flush of any file, and [`sync`](super::Store::sync), is one commit of everything that was changed until then: whoever
+/// opens the bundle sees all of it or nothing. Once neither this nor any of its files is used any more, what was changed is
+/// committed and the bundle is free for the next writer; [`close`](Self::close) does that and says whether it worked.
+#[derive(Debug)]
+pub struct Remote {
+    session: Arc<Session>,
+}
+
+/// What is alive as long as anything of the bundle is open.
+#[derive(Debug)]
+struct Session {
+    shared: Arc<Shared>,
+    /// `None` once it is closed, and where nothing can be changed.
+    heartbeat: Mutex<Option<Heartbeat>>,
+}
+
+impl Remote {
+    /// Opens what is behind `objects`. [`Kind::Conflict`], naming the holder, if somebody else writes it.
+    pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
+        if !options.part.is_power_of_two() || options.part < pages::PAGE || options.part > 1 << 30 {
+            return Err(Error::new(Kind::Invalid, LAYER, "expected a power of two from 64 KiB to 1 GiB for the size of objects"));
+        }
+        if options.snapshot.is_some() && options.access == Access::ReadWrite {
+            return Err(Error::read_only(LAYER));
+        }
+        let (log, heartbeat) = match options.access {
+            Access::ReadOnly => (Log::load(&*objects)?, None),
+            Access::ReadWrite => {
+                let log = lease::acquire(&objects, options)?;
+                let heartbeat = Heartbeat::start(objects.clone(), &log.state, options.expiry)?;
+                (Some(log), Some(heartbeat))
+            }
+        };
+        let shared = Arc::new(Shared::new(objects, options, log)?);
+        if let Some(name) = &options.snapshot {
+            shared.show_snapshot(name)?;
+        }
+        Ok(Arc::new(Self { session: Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat) }) }))
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.session.shared
+    }
+
+    /// Which writer this is, counted from the first one; of a read-only bundle, who wrote last.
+    pub fn generation(&self) -> u64 {
+        self.shared().generation
+    }
+
+    /// Commits what was changed, brings the plain names [up to date](Self::checkpoint) where that needs no waiting, and
+    /// gives the bundle free for the next writer. Nothing can be changed afterwards.
+    pub fn close(&self) -> Result<()> {
+        self.session.close()
+    }
+}
+
+impl Session {
+    fn close(&self) -> Result<()> {
+        let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.draft().is_some() {
+            let given_up = self.shared.give_up();
+            *heartbeat = None;
+            return given_up;
+        }
+        if heartbeat.is_none() {
+            return Ok(());
+        }
+        let checkpoint = || if self.shared.is_settled() { self.shared.checkpoint(&|_| Ok(())).map(drop) } else { Ok(()) };
+        let closed = self.shared.commit().and_then(|()| {
+            // The bundle is whole without it: the next writer can do it as well.
+            let plain = checkpoint();
+            self.shared.release().and(plain)
+        });
+        *heartbeat = None;
+        closed
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Who wants to know whether it worked has called it before.
+        let _ = self.close();
+    }
+}

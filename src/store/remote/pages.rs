@@ -1,0 +1,264 @@
+//! Pages of one file in memory, over where the rest of its bytes are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::layout::{FileState, ObjectId, Part, Plain};
+
+/// Bytes of a page: what is fetched, kept and found dirty together.
+pub(super) const PAGE: u64 = 64 << 10;
+
+/// A page in memory.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// [`PAGE`] bytes; `None` for zeros.
+    pub(super) bytes: Option<Arc<Vec<u8>>>,
+    pub(super) state: PageState,
+    /// When it was last used, by the cache's clock.
+    pub(super) used: AtomicU64,
+}
+
+/// Whether a page may be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageState {
+    /// It can be fetched again.
+    Clean,
+    /// On its way into an object, and not changed since it went.
+    Leaving,
+    /// Nowhere else.
+    Dirty,
+}
+
+/// A page on its way, by its number; `None` for zeros.
+pub(super) type Leaving = (u64, Option<Arc<Vec<u8>>>);
+
+/// Where bytes come from that are not in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Zeros,
+    /// This object, from this byte on.
+    Object(ObjectId, u64),
+    /// The plain object, from this byte on.
+    Plain(u64),
+}
+
+/// What a file is right now.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// All of it but the pages.
+    pub(super) base: FileState,
+    pub(super) pages: BTreeMap<u64, Page>,
+    /// Parts that have dirty pages.
+    pub(super) dirty: BTreeSet<u64>,
+    /// Changes with every change.
+    pub(super) version: u64,
+    /// The least length since it was last committed: nothing committed shows past it.
+    pub(super) least: u64,
+}
+
+/// Bytes that came and went, for the cache to count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Count {
+    pub(super) used: i64,
+    pub(super) dirty: i64,
+}
+
+impl Page {
+    fn count(&self) -> Count {
+        let bytes = if self.bytes.is_some() { PAGE as i64 } else { 0 };
+        Count { used: bytes, dirty: if self.state == PageState::Clean { 0 } else { bytes } }
+    }
+}
+
+impl Count {
+    fn changed(before: Option<Count>, after: Option<Count>) -> Self {
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        Self { used: after.used - before.used, dirty: after.dirty - before.dirty }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.used += other.used;
+        self.dirty += other.dirty;
+    }
+}
+
+impl Pages {
+    /// Where the page comes from, and how many bytes from its start on come from there: at least 1.
+    pub(super) fn source(&self, page: u64, part_len: u64) -> (Source, u64) {
+        let at = page * PAGE;
+        let (index, within) = (at / part_len, at % part_len);
+        let rest = part_len - within;
+        match self.base.parts.get(&index) {
+            Some(Part { object: Some(object), offset, len }) if within < *len => {
+                (Source::Object(*object, offset + within), len - within)
+            }
+            None => match &self.base.plain {
+                Some(plain) if at < plain.len => (Source::Plain(at), rest.min(plain.len - at)),
+                _ => (Source::Zeros, rest),
+            },
+            Some(_) => (Source::Zeros, rest),
+        }
+    }
+
+    /// Puts a page that was fetched, unless there is one.
+    pub(super) fn insert_clean(&mut self, page: u64, bytes: Vec<u8>, now: u64) -> Count {
+        if self.pages.contains_key(&page) {
+            return Count::default();
+        }
+        let page_in = Page { bytes: Some(Arc::new(bytes)), state: PageState::Clean, used: AtomicU64::new(now) };
+        let count = Count::changed(None, Some(page_in.count()));
+        self.pages.insert(page, page_in);
+        count
+    }
+
+    /// Writes within a page that is in memory, or that is zeros or written as a whole.
+    pub(super) fn write(&mut self, page: u64, within: Range<u64>, bytes: &[u8], part_len: u64, now: u64) -> Count {
+        let before = self.pages.get(&page).map(Page::count);
+        let known = self.pages.entry(page).or_insert_with(|| Page::zeros(now));
+        let contents = known.bytes.get_or_insert_with(|| Arc::new(vec![0; PAGE as usize]));
+        Arc::make_mut(contents)[within.start as usize..within.end as usize].copy_from_slice(bytes);
+        self.changed(page, before, part_len, now)
+    }
+
+    /// Makes a whole page zeros.
+    pub(super) fn clear(&mut self, page: u64, part_len: u64, now: u64) -> Count {
+        let before = self.pages.insert(page, Page::zeros(now)).as_ref().map(Page::count);
+        self.changed(page, before, part_len, now)
+    }
+
+    fn changed(&mut self, page: u64, before: Option<Count>, part_len: u64, now: u64) -> Count {
+        self.dirty.insert(page * PAGE / part_len);
+        self.version = self.version.wrapping_add(1);
+        let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
+        known.state = PageState::Dirty;
+        known.used.store(now, Ordering::Relaxed);
+        Count::changed(before, Some(known.count()))
+    }
+
+    /// Makes a whole part zeros; its pages go.
+    pub(super) fn clear_part(&mut self, index: u64, part_len: u64) -> Count {
+        let per_part = part_len / PAGE;
+        let count = self.forget(index * per_part..(index + 1) * per_part);
+        self.base.parts.insert(index, Part { object: None, offset: 0, len: 0 });
+        self.dirty.remove(&index);
+        self.version = self.version.wrapping_add(1);
+        count
+    }
+
+    /// Changes the length; what is cut off is zeros should it come back.
+    pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> Count {
+        let mut count = Count::default();
+        if len < self.base.len {
+            count = self.forget(len.div_ceil(PAGE)..u64::MAX);
+            if let Some(page) = self.pages.get_mut(&(len / PAGE))
+                && let Some(bytes) = &mut page.bytes
+                && !len.is_multiple_of(PAGE)
+            {
+                Arc::make_mut(bytes)[(len % PAGE) as usize..].fill(0);
+            }
+            self.dirty.retain(|index| index * part_len < len);
+            self.base.parts.retain(|index, part| {
+                part.len = part.len.min(len.saturating_sub(index * part_len));
+                index * part_len < len
+            });
+            if let Some(plain) = &mut self.base.plain {
+                plain.len = plain.len.min(len);
+            }
+        }
+        self.least = self.least.min(len);
+        self.base.len = len;
+        self.version = self.version.wrapping_add(1);
+        count
+    }
+
+    fn forget(&mut self, pages: Range<u64>) -> Count {
+        let gone: Vec<u64> = self.pages.range(pages).map(|(page, _)| *page).collect();
+        let mut count = Count::default();
+        for page in gone {
+            count.add(Count::changed(self.pages.remove(&page).as_ref().map(Page::count), None));
+        }
+        count
+    }
+
+    /// Forgets clean pages that were last used before `before`.
+    pub(super) fn forget_clean(&mut self, before: u64) -> Count {
+        let mut count = Count::default();
+        self.pages.retain(|_, page| {
+            let stays = page.state != PageState::Clean || page.used.load(Ordering::Relaxed) >= before;
+            if !stays {
+                count.add(Count::changed(Some(page.count()), None));
+            }
+            stays
+        });
+        count
+    }
+
+    /// Pages of a part, which are on their way from now on. `None`: nothing in it is dirty.
+    pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<Leaving>> {
+        if !self.dirty.remove(&index) {
+            return None;
+        }
+        let per_part = part_len / PAGE;
+        let pages = self.pages.range_mut(index * per_part..(index + 1) * per_part);
+        Some(
+            pages
+                .map(|(number, page)| {
+                    if page.state == PageState::Dirty {
+                        page.state = PageState::Leaving;
+                    }
+                    (*number, page.bytes.clone())
+                })
+                .collect(),
+        )
+    }
+
+    /// The pages that were on their way have arrived, or not.
+    pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> Count {
+        let per_part = part_len / PAGE;
+        let mut count = Count::default();
+        for (_, page) in self.pages.range_mut(index * per_part..(index + 1) * per_part) {
+            if page.state == PageState::Leaving {
+                let before = page.count();
+                page.state = if arrived.is_some() { PageState::Clean } else { PageState::Dirty };
+                count.add(Count::changed(Some(before), Some(page.count())));
+            }
+        }
+        match arrived {
+            Some(part) => drop(self.base.parts.insert(index, part)),
+            None => drop(self.dirty.insert(index)),
+        }
+        count
+    }
+
+    /// What is about to be committed.
+    pub(super) fn committing(&mut self) -> FileState {
+        self.least = self.base.len;
+        self.base.clone()
+    }
+
+    /// What was committed as `before` is stored as `now`; what was changed since stays where it is.
+    pub(super) fn moved(&mut self, before: &FileState, now: &FileState, part_len: u64) {
+        self.base.parts.retain(|index, part| before.parts.get(index) != Some(part));
+        // What was cut off since must not come back.
+        for (index, part) in now.parts.range(..self.least.div_ceil(part_len)) {
+            let len = part.len.min(self.least - index * part_len);
+            self.base.parts.entry(*index).or_insert(Part { len, ..*part });
+        }
+        self.base.plain = now.plain.as_ref().map(|plain| Plain { len: plain.len.min(self.least), ..plain.clone() });
+    }
+
+    /// All pages, for when the file goes.
+    pub(super) fn count(&self) -> Count {
+        let mut count = Count::default();
+        self.pages.values().for_each(|page| count.add(Count::changed(Some(page.count()), None)));
+        count
+    }
+}
+
+impl Page {
+    fn zeros(now: u64) -> Self {
+        Self { bytes: None, state: PageState::Dirty, used: AtomicU64::new(now) }
+    }
+}

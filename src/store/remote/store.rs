@@ -1,0 +1,239 @@
+//! The bundle's files by their names.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::Remote;
+use super::file::{File, Opened};
+use super::layout::{FileState, LAYER, Part, Plain, ROOT};
+use super::shared::{Live, Shared};
+use crate::device::{Access, BlockDevice, Leave};
+use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
+use crate::{Error, Kind, Result};
+
+/// Refuses names that are none of the bundle's.
+fn check(name: &str) -> Result<()> {
+    check_name(name)?;
+    if name.starts_with(ROOT) {
+        return Err(Error::new(Kind::Invalid, LAYER, "is kept for bandsaw itself").named(name));
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// What stands under a name. `None`: no file.
+    fn find(&self, name: &str) -> Result<Option<Live>> {
+        match self.live().get(name) {
+            Some(Live::Gone) => return Ok(None),
+            Some(live) => return Ok(Some(live.clone())),
+            None if !self.plain_only => return Ok(None),
+            None => {}
+        }
+        let found = self.objects.stat(name)?;
+        Ok(found.map(|meta| {
+            let plain = Plain { len: meta.len, size: meta.len, tag: meta.tag };
+            Live::Known(Arc::new(FileState { len: meta.len, plain: Some(plain), ..FileState::default() }))
+        }))
+    }
+
+    /// The file under a name, opened. `None`: there is none.
+    fn open_file(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
+        let known = match self.find(name)? {
+            None | Some(Live::Gone) => return Ok(None),
+            Some(Live::Open(file)) => return Ok(Some(file)),
+            Some(Live::Known(known)) => known,
+        };
+        if let Some(plain) = &known.plain {
+            self.check_plain(name, plain)?;
+        }
+        let mut live = self.live();
+        match live.get(name) {
+            // Somebody was quicker.
+            Some(Live::Open(file)) => Ok(Some(file.clone())),
+            Some(Live::Gone) => Ok(None),
+            _ => {
+                let file = Arc::new(File::new(name, self, (*known).clone()));
+                live.insert(name.to_owned(), Live::Open(file.clone()));
+                Ok(Some(file))
+            }
+        }
+    }
+
+    /// A new file under a name. `None`: there is one, and it must not be replaced.
+    fn new_file(self: &Arc<Self>, name: &str, base: FileState, cond: Put) -> Option<Arc<File>> {
+        let mut live = self.live();
+        if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(Live::Gone)) {
+            return None;
+        }
+        let file = Arc::new(File::new(name, self, base));
+        live.insert(name.to_owned(), Live::Open(file.clone()));
+        drop(live);
+        self.note(&file);
+        Some(file)
+    }
+
+    /// Stores what of a file is in memory alone.
+    fn store_dirty(self: &Arc<Self>, name: &str) -> Result<()> {
+        let file = self.open_file(name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+        let dirty: Vec<_> = file.pages().dirty.iter().map(|index| (file.clone(), *index)).collect();
+        self.store_parts(&dirty)
+    }
+
+    /// The file, all of it in objects that never change, but for what was written to it in the last moment. To be called while
+    /// bytes [stay](Self::staying) where they are.
+    fn frozen(self: &Arc<Self>, name: &str) -> Result<FileState> {
+        let file = self.open_file(name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+        let base = file.pages().base.clone();
+        self.without_plain(name, base)
+    }
+
+    /// The same file, an object of its own in the place of the plain one.
+    pub(super) fn without_plain(&self, name: &str, mut base: FileState) -> Result<FileState> {
+        let Some(plain) = base.plain.take() else { return Ok(base) };
+        self.check_plain(name, &plain)?;
+        let object = self.new_object();
+        self.objects.copy(name, &object.key())?;
+        self.check_plain(name, &plain)?;
+        for index in 0..plain.len.div_ceil(self.part) {
+            let offset = index * self.part;
+            let len = (plain.len - offset).min(self.part);
+            base.parts.entry(index).or_insert(Part { object: Some(object), offset, len });
+        }
+        Ok(base)
+    }
+}
+
+impl Store for Remote {
+    fn open(&self, name: &str, how: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
+        check(name)?;
+        let shared = self.shared();
+        let access = match how {
+            Open::Read => Access::ReadOnly,
+            Open::Write | Open::Create | Open::CreateNew => {
+                shared.check_changeable()?;
+                Access::ReadWrite
+            }
+        };
+        let found = shared.open_file(name)?;
+        let file = match (how, found) {
+            (Open::CreateNew, Some(_)) | (Open::Read | Open::Write, None) => return Ok(None),
+            (_, Some(file)) => file,
+            (_, None) => match shared.new_file(name, FileState::default(), Put::IfAbsent) {
+                Some(file) => file,
+                None if how == Open::CreateNew => return Ok(None),
+                None => return self.open(name, Open::Write),
+            },
+        };
+        Ok(Some(Arc::new(Opened { session: self.session.clone(), file, access })))
+    }
+
+    fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
+        check(name)?;
+        let shared = self.shared();
+        shared.check_changeable()?;
+        if cond == Put::IfAbsent && shared.find(name)?.is_some() {
+            return Ok(false);
+        }
+        // Filled before it has its name: nobody sees a part of it.
+        let file = Arc::new(File::new(name, shared, FileState::default()));
+        let filled = Opened { session: self.session.clone(), file: file.clone(), access: Access::ReadWrite };
+        file.noted.store(true, Ordering::SeqCst);
+        filled.set_len(bytes.len() as u64, Leave::Zeros)?;
+        filled.write_at(0, bytes)?;
+        let mut live = shared.live();
+        if cond == Put::IfAbsent && !matches!(live.get(name), None | Some(Live::Gone)) {
+            return Ok(false);
+        }
+        live.insert(name.to_owned(), Live::Open(file));
+        drop(live);
+        shared.note_name(name);
+        Ok(true)
+    }
+
+    fn stat(&self, name: &str) -> Result<Option<Meta>> {
+        check(name)?;
+        let meta = |len, version| Meta { len, allocated: len, version };
+        Ok(self.shared().find(name)?.map(|live| match live {
+            Live::Open(file) => {
+                let pages = file.pages();
+                meta(pages.base.len, pages.version)
+            }
+            Live::Known(known) => meta(known.len, self.shared().version_of(&known)),
+            Live::Gone => meta(0, 0),
+        }))
+    }
+
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        check(from)?;
+        check(to)?;
+        self.shared().check_changeable()?;
+        self.shared().store_dirty(from)?;
+        let _staying = self.shared().staying();
+        let base = self.shared().frozen(from)?;
+        self.shared().new_file(to, base, Put::Replace);
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check(from)?;
+        check(to)?;
+        self.shared().check_changeable()?;
+        self.shared().store_dirty(from)?;
+        let _staying = self.shared().staying();
+        let base = self.shared().frozen(from)?;
+        if from == to {
+            return Ok(());
+        }
+        let file = Arc::new(File::new(to, self.shared(), base));
+        file.noted.store(true, Ordering::SeqCst);
+        let mut live = self.shared().live();
+        live.insert(to.to_owned(), Live::Open(file));
+        live.insert(from.to_owned(), Live::Gone);
+        // Together, so that one commit tells of both.
+        let mut noted = self.shared().noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.extend([from.to_owned(), to.to_owned()]);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<bool> {
+        check(name)?;
+        self.shared().check_changeable()?;
+        let mut live = self.shared().live();
+        if matches!(live.get(name), None | Some(Live::Gone)) {
+            return Ok(false);
+        }
+        live.insert(name.to_owned(), Live::Gone);
+        drop(live);
+        self.shared().note_name(name);
+        Ok(true)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        let mut names: Vec<String> = Vec::new();
+        if self.shared().plain_only {
+            self.shared().objects.list(prefix, &mut |key, _| {
+                names.extend((!key.starts_with(ROOT) && check_name(key).is_ok()).then(|| key.to_owned()));
+                Ok(())
+            })?;
+        } else {
+            let live = self.shared().live();
+            let found = live.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
+            names.extend(found.filter(|(_, live)| !matches!(live, Live::Gone)).map(|(name, _)| name.clone()));
+        }
+        names.iter().try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared().commit()
+    }
+
+    fn lock(&self, name: &str, mode: Lock) -> Result<Guard> {
+        check(name)?;
+        match mode {
+            Lock::Exclusive => drop(self.open(name, Open::Create)?),
+            Lock::Shared if self.stat(name)?.is_none() => return Ok(Guard::nothing()),
+            Lock::Shared => {}
+        }
+        self.shared().locks.take(name, mode)
+    }
+}

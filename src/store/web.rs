@@ -1,0 +1,218 @@
+//! A file behind `https://` or `http://`, read by range requests.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, RANGE};
+use reqwest::{Client, Response, StatusCode};
+
+use super::bucket::{prepare_tls, runtime};
+use super::ranges::{Fetched, PIECE, Pieces, Ranges};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "web";
+
+/// Bytes of a file that are kept at hand.
+const MEMORY: u64 = 32 << 20;
+
+/// Tries of a request that fails in passing, and the pause after the first; each is twice as long as the one before.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The file at `url`, as a device that is only read. Its length and version are those of the first answer: a file that changes
+/// meanwhile is an error ([`Kind::Conflict`]) from then on.
+///
+/// [`Kind::Unsupported`] for a server that does not answer ranges, [`Kind::Invalid`] for an address with a password in it.
+pub(crate) fn open(url: &str) -> Result<impl crate::device::BlockDevice + use<>> {
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    if rest.split(['/', '?', '#']).next().unwrap_or_default().contains('@') {
+        return Err(Error::new(
+            Kind::Invalid,
+            LAYER,
+            "has a name or password in it, which would be shown: leave out what is before the @",
+        ));
+    }
+    prepare_tls();
+    let client = Client::builder()
+        .user_agent(concat!("bandsaw/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(Duration::from_secs(10))
+        .read_timeout(Duration::from_secs(60))
+        .build()
+        .map_err(|error| Error::new(Kind::Io, LAYER, format!("no request can be made: {}", reason(&error))))?;
+    let mut file = WebFile { client, url: url.to_owned(), len: 0, version: None };
+    let head = file.first()?;
+    let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
+    fetched.keep(0, &head);
+    Ok(fetched)
+}
+
+#[derive(Debug)]
+struct WebFile {
+    client: Client,
+    url: String,
+    len: u64,
+    /// The entity tag, or where there is none the time of the last change.
+    version: Option<String>,
+}
+
+/// Why an answer is no good, and whether another may be better.
+enum Failed {
+    InPassing(Error),
+    ForGood(Error),
+}
+
+impl WebFile {
+    /// Asks for the first piece, and learns from the answer how long the file is.
+    fn first(&mut self) -> Result<Vec<u8>> {
+        let (len, version, head) = self.patiently(async || {
+            let mut answer = self.ask(0..PIECE).await?;
+            if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE && total(answer.headers()) == Some(0) {
+                return Ok((0, None, Vec::new()));
+            }
+            let len = self.check(&answer)?;
+            let mut head = vec![0; PIECE.min(len) as usize];
+            fill(&mut answer, &mut head).await?;
+            Ok((len, version(answer.headers()), head))
+        })?;
+        (self.len, self.version) = (len, version);
+        Ok(head)
+    }
+
+    async fn ask(&self, range: std::ops::Range<u64>) -> Result<Response, Failed> {
+        let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
+        let request = self.client.get(&self.url).header(RANGE, range).header(ACCEPT_ENCODING, "identity");
+        request.send().await.map_err(|error| {
+            let message = format!("cannot be fetched: {}", reason(&error));
+            let error_of = Error::new(Kind::Io, LAYER, message);
+            if error.is_builder() || error.is_redirect() { Failed::ForGood(error_of) } else { Failed::InPassing(error_of) }
+        })
+    }
+
+    /// The length of the file that a part of was answered.
+    fn check(&self, answer: &Response) -> Result<u64, Failed> {
+        let refused = |kind, message: String| Err(Failed::ForGood(Error::new(kind, LAYER, message)));
+        let host = answer.url().host_str().unwrap_or("the server").to_owned();
+        match answer.status() {
+            StatusCode::PARTIAL_CONTENT => {}
+            StatusCode::OK => {
+                let message =
+                    format!("{host} does not answer range requests, without which an image cannot be read in place: download it");
+                return refused(Kind::Unsupported, message);
+            }
+            StatusCode::NOT_FOUND | StatusCode::GONE => return refused(Kind::NotFound, format!("does not exist, says {host}")),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                return refused(
+                    Kind::Io,
+                    format!(
+                        "{host} does not give it to everybody ({}), and no login is known here: download it",
+                        answer.status()
+                    ),
+                );
+            }
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                return Err(Failed::InPassing(Error::new(Kind::Io, LAYER, format!("{host} answers {status}: try again later"))));
+            }
+            status => return refused(Kind::Io, format!("{host} answers {status}")),
+        }
+        if answer.headers().get(CONTENT_ENCODING).is_some_and(|how| how != "identity") {
+            return refused(
+                Kind::Unsupported,
+                format!("{host} packs what it sends, so that ranges of the file cannot be read: download it"),
+            );
+        }
+        match total(answer.headers()) {
+            Some(len) => Ok(len),
+            None => refused(Kind::Unsupported, format!("{host} does not say how long the file is (Content-Range): download it")),
+        }
+    }
+
+    async fn part(&self, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
+        let end = offset + into.len() as u64;
+        let mut answer = self.ask(offset..end).await?;
+        let changed =
+            || Failed::ForGood(Error::new(Kind::Conflict, LAYER, "was changed on the server while it is open: open it again"));
+        // A shorter file.
+        if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+            return Err(changed());
+        }
+        let len = self.check(&answer)?;
+        if len != self.len || version(answer.headers()) != self.version {
+            return Err(changed());
+        }
+        if start(answer.headers()) != Some(offset) {
+            let message = "another range came than was asked for";
+            return Err(Failed::InPassing(Error::new(Kind::Io, LAYER, message).at(offset)));
+        }
+        fill(&mut answer, into).await
+    }
+
+    /// Tries again what fails in passing.
+    fn patiently<T>(&self, mut run: impl AsyncFnMut() -> Result<T, Failed>) -> Result<T> {
+        runtime()?.block_on(async {
+            let mut tries = 1;
+            loop {
+                match run().await {
+                    Ok(done) => return Ok(done),
+                    Err(Failed::InPassing(_)) if tries < TRIES => tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await,
+                    Err(Failed::InPassing(error) | Failed::ForGood(error)) => return Err(error),
+                }
+                tries += 1;
+            }
+        })
+    }
+}
+
+impl Ranges for WebFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.patiently(async || self.part(offset, into).await)
+    }
+}
+
+/// Fills all of `into` with what the answer holds, and reads no further.
+async fn fill(answer: &mut Response, into: &mut [u8]) -> Result<(), Failed> {
+    let mut filled = 0;
+    while filled < into.len() {
+        let broken = |message: String| Failed::InPassing(Error::new(Kind::Io, LAYER, message));
+        let piece = answer.chunk().await.map_err(|error| broken(format!("broke off: {}", reason(&error))))?;
+        let Some(piece) = piece else { return Err(broken(format!("ended after {filled} of {} bytes", into.len()))) };
+        let n = piece.len().min(into.len() - filled);
+        into[filled..filled + n].copy_from_slice(&piece[..n]);
+        filled += n;
+    }
+    Ok(())
+}
+
+/// `7` and `100` of `bytes 7-9/100`: where the part begins, and the length of the file.
+fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, u64)> {
+    let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?;
+    let (part, total) = text.split_once('/')?;
+    Some((part.split_once('-').and_then(|(start, _)| start.trim().parse().ok()), total.trim().parse().ok()?))
+}
+
+fn total(headers: &HeaderMap) -> Option<u64> {
+    Some(content_range(headers)?.1)
+}
+
+fn start(headers: &HeaderMap) -> Option<u64> {
+    content_range(headers)?.0
+}
+
+fn version(headers: &HeaderMap) -> Option<String> {
+    let of = |name: HeaderName| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    of(ETAG).or_else(|| of(LAST_MODIFIED))
+}
+
+/// The innermost cause, without the address, which the error names anyway.
+fn reason(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,191 @@
+//! Stores of objects that behave as networks do: requests fail, answers are lost, answers are late, requests come twice.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use bandsaw::store::{MemoryObjects, Objects, Put};
+//! use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
+//!
+//! let objects = FaultyObjects::new(Arc::new(MemoryObjects::default()));
+//! objects.plan(Request::Put, 1, Slip::AnswerLost);
+//! assert!(objects.put("key", b"bytes", Put::IfAbsent).is_err());
+//! assert!(objects.put("key", b"bytes", Put::IfAbsent).unwrap().is_none(), "it was done all the same");
+//! ```
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::store::{ObjectMeta, Objects, Put};
+use crate::{Error, Result};
+
+const LAYER: &str = "fault injection";
+
+/// A kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the method of that name")]
+pub enum Request {
+    Read,
+    Put,
+    Copy,
+    Remove,
+    Stat,
+    List,
+}
+
+impl Request {
+    /// The requests that change something.
+    pub const CHANGES: [Request; 3] = [Request::Put, Request::Copy, Request::Remove];
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slip {
+    /// It never arrives: nothing is done, and the caller is told that it failed.
+    Lost,
+    /// It is done, but the caller is told that it failed.
+    AnswerLost,
+    /// It waits this long before it is done.
+    Late(Duration),
+    /// It is done twice; the caller gets the second answer.
+    Twice,
+}
+
+/// A store of objects whose requests go wrong by plan. Requests are counted over all threads.
+#[derive(Debug)]
+pub struct FaultyObjects {
+    inner: Arc<dyn Objects>,
+    plan: Mutex<Plan>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    counts: HashMap<Request, u64>,
+    planned: Vec<(Request, u64, Slip)>,
+    always: HashMap<Request, Slip>,
+    happened: u64,
+}
+
+impl FaultyObjects {
+    /// `inner`, without faults yet.
+    pub fn new(inner: Arc<dyn Objects>) -> Arc<Self> {
+        Arc::new(Self { inner, plan: Mutex::default() })
+    }
+
+    /// The `n`-th request of this kind from now on goes wrong (1 is the next one); those after it are done.
+    pub fn plan(&self, request: Request, n: u64, slip: Slip) {
+        assert!(n > 0, "the next request is number 1");
+        let mut plan = self.locked();
+        let now = plan.counts.get(&request).copied().unwrap_or(0);
+        plan.planned.push((request, now + n, slip));
+    }
+
+    /// Every request of this kind goes wrong from now on, until [`mend`](Self::mend).
+    pub fn always(&self, request: Request, slip: Slip) {
+        self.locked().always.insert(request, slip);
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn mend(&self) {
+        let mut plan = self.locked();
+        plan.planned.clear();
+        plan.always.clear();
+    }
+
+    /// How many requests of this kind were made.
+    pub fn count(&self, request: Request) -> u64 {
+        self.locked().counts.get(&request).copied().unwrap_or(0)
+    }
+
+    /// How many requests went wrong by plan.
+    pub fn happened(&self) -> u64 {
+        self.locked().happened
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn meet(&self, request: Request) -> Option<Slip> {
+        let mut plan = self.locked();
+        let count = plan.counts.entry(request).or_default();
+        *count += 1;
+        let count = *count;
+        let planned = plan.planned.iter().find(|(planned, n, _)| *planned == request && *n == count).map(|(.., slip)| *slip);
+        let slip = planned.or_else(|| plan.always.get(&request).copied())?;
+        plan.happened += 1;
+        Some(slip)
+    }
+
+    fn run<T>(&self, request: Request, mut run: impl FnMut() -> Result<T>) -> Result<T> {
+        let lost = || Error::io(LAYER, format!("{request:?}"), io::Error::from(io::ErrorKind::TimedOut));
+        match self.meet(request) {
+            None => run(),
+            Some(Slip::Lost) => Err(lost()),
+            Some(Slip::AnswerLost) => {
+                run()?;
+                Err(lost())
+            }
+            Some(Slip::Late(time)) => {
+                thread::sleep(time);
+                run()
+            }
+            Some(Slip::Twice) => {
+                run()?;
+                run()
+            }
+        }
+    }
+}
+
+impl Objects for FaultyObjects {
+    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+        self.run(Request::Read, || self.inner.read_at(key, offset, into))
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
+        self.run(Request::Put, || self.inner.put(key, bytes, cond))
+    }
+
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        self.run(Request::Copy, || self.inner.copy(from, to))
+    }
+
+    fn remove(&self, key: &str) -> Result<bool> {
+        self.run(Request::Remove, || self.inner.remove(key))
+    }
+
+    fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
+        self.run(Request::Stat, || self.inner.stat(key))
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+        self.run(Request::List, || self.inner.list(prefix, each))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::store::MemoryObjects;
+
+    #[test]
+    fn requests_go_wrong_by_plan_only() {
+        let objects = FaultyObjects::new(Arc::new(MemoryObjects::default()));
+        objects.plan(Request::Put, 2, Slip::Lost);
+        objects.put("a", b"1", Put::Replace).unwrap();
+        assert_eq!(objects.put("a", b"2", Put::Replace).unwrap_err().kind(), Kind::Io);
+        let mut byte = [0];
+        assert_eq!(objects.read_at("a", 0, &mut byte).unwrap(), Some(1));
+        assert_eq!(byte, *b"1");
+        objects.plan(Request::Put, 1, Slip::Twice);
+        assert!(objects.put("b", b"3", Put::IfAbsent).unwrap().is_none(), "the second answer is what is seen");
+        objects.always(Request::Remove, Slip::AnswerLost);
+        assert!(objects.remove("a").is_err() && objects.stat("a").unwrap().is_none());
+        objects.mend();
+        assert!(objects.remove("b").unwrap());
+        assert_eq!((objects.count(Request::Put), objects.happened()), (3, 3));
+    }
+}

@@ -1,0 +1,113 @@
+//! A small HTTP server of one file, whose conduct is chosen.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// How it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conduct {
+    /// With the range that was asked for.
+    Ranges,
+    /// The same, but every second answer ends early.
+    BreaksOff,
+    /// With all of the file, whatever was asked for.
+    Whole,
+}
+
+/// Serves until the test ends. Files whose names begin with `missing` do not exist.
+pub(crate) struct Server {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+struct State {
+    conduct: Conduct,
+    /// The file, and how often it was replaced.
+    bytes: Mutex<(Arc<Vec<u8>>, u32)>,
+    requests: AtomicUsize,
+}
+
+impl Server {
+    pub(crate) fn start(bytes: Vec<u8>, conduct: Conduct) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let state = Arc::new(State { conduct, bytes: Mutex::new((Arc::new(bytes), 0)), requests: AtomicUsize::new(0) });
+        let served = state.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let served = served.clone();
+                thread::spawn(move || served.serve(&stream));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
+    }
+
+    /// Puts another file in the place of the one that is served.
+    pub(crate) fn replace(&self, bytes: Vec<u8>) {
+        let mut served = self.state.bytes.lock().unwrap();
+        *served = (Arc::new(bytes), served.1 + 1);
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.state.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    /// Answers the requests of a connection until it is closed, by either side.
+    fn serve(&self, stream: &TcpStream) {
+        let mut lines = BufReader::new(stream).lines();
+        loop {
+            let mut head = Vec::new();
+            while let Some(Ok(line)) = lines.next() {
+                if line.is_empty() {
+                    break;
+                }
+                head.push(line.to_lowercase());
+            }
+            if head.is_empty() || self.answer(&head, stream).is_err() {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, head: &[String], mut to: &TcpStream) -> std::io::Result<()> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        if head[0].starts_with("get /missing") {
+            return write!(to, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+        let (bytes, tag) = self.bytes.lock().unwrap().clone();
+        let asked = head.iter().find_map(|line| line.strip_prefix("range: bytes=")?.split_once('-'));
+        let range = asked.filter(|_| self.conduct != Conduct::Whole).map(|(start, end)| {
+            (start.parse::<usize>().unwrap(), end.parse::<usize>().unwrap().saturating_add(1).min(bytes.len()))
+        });
+        match range {
+            None => {
+                write!(to, "HTTP/1.1 200 OK\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n\r\n", bytes.len())?;
+                to.write_all(&bytes)
+            }
+            Some((start, _)) if start >= bytes.len() => {
+                let len = bytes.len();
+                write!(to, "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{len}\r\nContent-Length: 0\r\n\r\n")
+            }
+            Some((start, end)) => {
+                let part = &bytes[start..end];
+                write!(to, "HTTP/1.1 206 Partial Content\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n", part.len())?;
+                write!(to, "Content-Range: bytes {start}-{}/{}\r\n\r\n", end - 1, bytes.len())?;
+                if self.conduct == Conduct::BreaksOff && number % 2 == 1 {
+                    to.write_all(&part[..part.len() / 2])?;
+                    return Err(std::io::ErrorKind::BrokenPipe.into());
+                }
+                to.write_all(part)
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Checkpoints, readers beside them, and snapshots.
+
+use std::sync::Arc;
+
+use bandsaw::Kind;
+use bandsaw::container::sparsebundle::Bundle;
+use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
+use bandsaw::store::{Objects, Open, Put, Remote, RemoteOptions, Store};
+use bandsaw::testing::Random;
+use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
+
+use super::{BUNDLE, MIB, count, load, memory, options, reader, store, thief, writer};
+
+fn names(objects: &Arc<dyn Objects>) -> Vec<String> {
+    let mut names = Vec::new();
+    objects
+        .list("", &mut |key, _| {
+            names.extend((!key.starts_with(".bandsaw/")).then(|| key.to_owned()));
+            Ok(())
+        })
+        .unwrap();
+    names
+}
+
+/// The objects under plain names, elsewhere.
+fn synced(objects: &Arc<dyn Objects>) -> Arc<dyn Objects> {
+    let copy = memory();
+    for name in names(objects) {
+        let mut bytes = vec![0; objects.stat(&name).unwrap().unwrap().len as usize];
+        objects.read_at(&name, 0, &mut bytes).unwrap();
+        copy.put(&name, &bytes, Put::Replace).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn after_a_checkpoint_plain_names_are_the_bundle() {
+    let objects = memory();
+    let remote = writer(&objects).unwrap();
+    let bundle = Bundle::create(remote.clone(), &BUNDLE).unwrap();
+    let mut model = Random::new(2).bytes(BUNDLE.len as usize);
+    bundle.write_at(0, &model).unwrap();
+    bundle.flush().unwrap();
+    assert!(names(&objects).is_empty() && remote.status().lagging > 6);
+    assert_eq!(remote.checkpoint(&|_| Ok(())).unwrap().copied, 10);
+    assert_eq!((remote.status().lagging, count(&objects, ".bandsaw/objects/")), (0, 0));
+    // Half of it changes, is cut off and comes back, over plain objects.
+    for (at, value) in [(100, 1), (MIB - 5, 2), (3 * MIB + 70_000, 3)] {
+        bundle.write_at(at, &[value; 3000]).unwrap();
+        model[at as usize..][..3000].fill(value);
+    }
+    bundle.discard(4 * MIB..5 * MIB + 512, Leave::Zeros).unwrap();
+    bundle.discard(2 * MIB + 1000..2 * MIB + 300_000, Leave::Zeros).unwrap();
+    model[4 * MIB as usize..].fill(0);
+    model[2 * MIB as usize + 1000..2 * MIB as usize + 300_000].fill(0);
+    bundle.flush().unwrap();
+    let told = remote.checkpoint(&|_| Ok(())).unwrap();
+    assert!(told.copied == 4 && told.removed == 2, "{told:?}");
+    assert_eq!(bundle.read_vec(0, model.len()).unwrap(), model);
+    let plain = synced(&objects);
+    for place in [&plain, &objects] {
+        let seen = Bundle::open(reader(place).unwrap(), Access::ReadOnly).unwrap();
+        assert_eq!(seen.read_vec(0, model.len()).unwrap(), model);
+    }
+    assert_eq!(names(&objects), ["Info.bckup", "Info.plist", "bands/0", "bands/1", "bands/2", "bands/3", "lock", "token"]);
+    // A checkpoint that is broken off anywhere is made good by the next.
+    drop((bundle, remote));
+    for n in 1..60 {
+        let faulty = FaultyObjects::new(objects.clone());
+        let broken: Arc<dyn Objects> = faulty.clone();
+        let remote = thief(&broken).unwrap();
+        let bundle = Bundle::open(remote.clone(), Access::ReadWrite).unwrap();
+        for band in 0..5 {
+            bundle.write_at(band * MIB + n * 900, &[n as u8; 800]).unwrap();
+            model[(band * MIB + n * 900) as usize..][..800].fill(n as u8);
+        }
+        bundle.flush().unwrap();
+        let request = [Request::Put, Request::Copy, Request::Remove, Request::Stat][n as usize % 4];
+        for later in n / 4 + 1..n + 100 {
+            faulty.plan(request, later, if n % 3 == 0 { Slip::Lost } else { Slip::AnswerLost });
+        }
+        let _broken_off = remote.checkpoint(&|_| Ok(()));
+        drop((bundle, remote));
+        faulty.mend();
+        let seen = Bundle::open(reader(&objects).unwrap(), Access::ReadOnly).unwrap();
+        assert_eq!(seen.read_vec(0, model.len()).unwrap(), model, "{n}");
+    }
+    let remote = thief(&objects).unwrap();
+    remote.checkpoint(&|_| Ok(())).unwrap();
+    let seen = Bundle::open(reader(&synced(&objects)).unwrap(), Access::ReadOnly).unwrap();
+    assert_eq!(seen.read_vec(0, model.len()).unwrap(), model);
+    assert_eq!(count(&objects, ".bandsaw/objects/"), 0);
+}
+
+#[test]
+fn plain_files_that_others_changed_are_refused() {
+    let objects = memory();
+    objects.put("bands/0", b"from a Mac", Put::Replace).unwrap();
+    let remote = writer(&objects).unwrap();
+    assert_eq!(load(&remote, "bands/0").unwrap(), b"from a Mac");
+    store(&remote, "bands/0", b"ours").unwrap();
+    remote.close().unwrap();
+    let seen = reader(&objects).unwrap();
+    let open = seen.open("bands/0", Open::Read).unwrap().unwrap();
+    objects.put("bands/0", b"synced again", Put::Replace).unwrap();
+    let error = open.read_vec(0, 4).unwrap_err();
+    assert!(error.kind() == Kind::Conflict && error.to_string().contains("open it anew"), "{error}");
+    let error = writer(&objects).unwrap().open("bands/0", Open::Read).unwrap_err();
+    assert!(error.kind() == Kind::Conflict && error.to_string().contains(".bandsaw/"), "{error}");
+}
+
+#[test]
+fn a_reader_keeps_its_state_or_is_told() {
+    let objects = memory();
+    let remote = writer(&objects).unwrap();
+    store(&remote, "a", &[1; 200_000]).unwrap();
+    let seen = reader(&objects).unwrap();
+    let file = seen.open("a", Open::Read).unwrap().unwrap();
+    store(&remote, "a", &[2; 200_000]).unwrap();
+    assert_eq!(file.read_vec(0, 1000).unwrap(), [1; 1000], "the state that it was opened with");
+    remote.checkpoint(&|_| Ok(())).unwrap();
+    let error = file.read_vec(150_000, 50_000).unwrap_err();
+    assert!(error.kind() == Kind::Conflict && error.to_string().contains("since it was opened"), "{error}");
+}
+
+#[test]
+fn snapshots_keep_what_was() {
+    let objects = memory();
+    let remote = writer(&objects).unwrap();
+    for n in 0..20 {
+        remote.put(&format!("bands/{n:x}"), &[n; 100_000], Put::Replace).unwrap();
+    }
+    remote.sync().unwrap();
+    remote.checkpoint(&|_| Ok(())).unwrap();
+    remote.create_snapshot("plain").unwrap();
+    assert_eq!(remote.create_snapshot("plain").unwrap_err().kind(), Kind::Conflict);
+    for n in 0..3 {
+        remote.put(&format!("bands/{n:x}"), &[100 + n; 50_000], Put::Replace).unwrap();
+    }
+    remote.remove("bands/13").unwrap();
+    remote.create_snapshot("changed").unwrap();
+    store(&remote, "bands/1", b"last").unwrap();
+    remote.checkpoint(&|_| Ok(())).unwrap();
+    assert!(count(&objects, ".bandsaw/objects/") < 16, "only what has changed is stored twice");
+    assert_eq!(load(&remote, "bands/1").unwrap(), b"last");
+    remote.close().unwrap();
+    let look = |name: &str| {
+        Remote::open(objects.clone(), &RemoteOptions { snapshot: Some(name.into()), ..options(Access::ReadOnly) }).unwrap()
+    };
+    let check = |remote: &Remote, which: &str| {
+        for n in 0..20 {
+            let expected = match (which, n) {
+                ("changed", 0..3) => Some(vec![100 + n; 50_000]),
+                ("changed", 19) => None,
+                _ => Some(vec![n; 100_000]),
+            };
+            assert_eq!(load(remote, &format!("bands/{n:x}")), expected, "{which} {n}");
+        }
+    };
+    check(&look("plain"), "plain");
+    check(&look("changed"), "changed");
+    let remote = writer(&objects).unwrap();
+    assert_eq!(remote.snapshots().iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["changed", "plain"]);
+    for which in ["plain", "changed", "plain"] {
+        remote.restore_snapshot(which).unwrap();
+        check(&remote, which);
+        remote.checkpoint(&|_| Ok(())).unwrap();
+        check(&reader(&synced(&objects)).unwrap(), which);
+        check(&look("changed"), "changed");
+        check(&look("plain"), "plain");
+    }
+    remote.delete_snapshot("plain").unwrap();
+    remote.delete_snapshot("changed").unwrap();
+    assert_eq!(remote.delete_snapshot("changed").unwrap_err().kind(), Kind::NotFound);
+    check(&remote, "plain");
+    assert_eq!(count(&objects, ".bandsaw/objects/"), 0);
+}
