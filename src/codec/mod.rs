@@ -173,13 +173,13 @@ mod tests {
     #[test]
     fn everything_shrinks_but_noise() {
         let text: Vec<u8> =
-            (0..60_000u32).flat_map(|n| format!("line {n} of {}; ", n * 7919 % 97).into_bytes()).take(1 << 20).collect();
+            (0..20_000u32).flat_map(|n| format!("line {n} of {}; ", n * 7919 % 97).into_bytes()).take(1 << 18).collect();
         let mut state = 1u64;
         let mut noise = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 32) as u32
         };
-        let noise: Vec<u8> = (0..1 << 18).flat_map(|_| noise().to_le_bytes()).collect();
+        let noise: Vec<u8> = (0..1 << 16).flat_map(|_| noise().to_le_bytes()).collect();
         for (codec, mut encoder) in encoders() {
             let mut packed = Vec::new();
             assert!(encoder.encode(&text, &mut packed).unwrap() && packed.len() < text.len() / 2, "{codec:?}: {}", packed.len());

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
@@ -37,20 +37,42 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool>
     }
 }
 
-/// Whether the file system that `folder` is on frees parts of files. Where nothing can be made there to try it on, it may.
-pub(crate) fn can_punch_in(folder: &Path) -> bool {
+/// File systems that free no parts of files, or mostly do not, as statfs(2) numbers them: FAT, exFAT, three of SMB, NFS, 9P, HFS+,
+/// ramfs and FUSE.
+const WHOLE_FILES: [i128; 10] =
+    [0x4d44, 0x2011_bab0, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6969, 0x0102_1997, 0x482b, 0x8584_58f6, 0x6573_5546];
+
+/// Whether the file system that `folder` is on frees parts of files, which is tried on a file there that goes at once. Where
+/// none can be made, it may. Without `named` no name appears in the folder: where a file cannot do without one, the kind of file
+/// system decides.
+pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     let unnamed = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-    let file = match unnamed {
-        Ok(file) => File::from(file),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+    match unnamed {
+        Ok(file) => frees_parts(&File::from(file)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) if named => {
             let name = folder.join(format!(".bandsaw-punch-{}", std::process::id()));
             let Ok(file) = File::options().create_new(true).write(true).open(&name) else { return true };
+            let frees = frees_parts(&file);
+            drop(file); // some hosts keep the names of open files
             let _ = fs::remove_file(&name);
-            file
+            frees
         }
-        Err(_) => return true,
-    };
-    file.set_len(1 << 20).is_err() || punch_hole(&file, 0, 1 << 20).unwrap_or(true)
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            rustix::fs::statfs(folder).map_or(true, |of| !WHOLE_FILES.contains(&(i128::from(of.f_type) & 0xffff_ffff)))
+        }
+        Err(_) => true,
+    }
+}
+
+/// Whether a hole over all of an empty file leaves it without storage: some hosts write zeros, and call that a hole.
+fn frees_parts(file: &File) -> bool {
+    const LEN: u64 = 256 << 10;
+    let punched = file.write_all_at(&vec![0xA5; LEN as usize], 0).and_then(|()| punch_hole(file, 0, LEN));
+    match punched {
+        Ok(true) => file.metadata().map_or(true, |meta| meta.blocks() * 512 < LEN / 2),
+        Ok(false) => false,
+        Err(_) => true,
+    }
 }
 
 /// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
@@ -155,6 +177,18 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn asking_for_holes_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create_new(folder.path().join("file")).unwrap();
+        let can = frees_parts(&file);
+        assert_eq!(can_punch_in(folder.path(), true), can);
+        can_punch_in(folder.path(), false);
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["file"]);
+        assert!(can_punch_in(&folder.path().join("absent"), true), "nothing says that it cannot");
+    }
 
     #[test]
     fn a_lock_names_its_holder() {

@@ -34,7 +34,7 @@ pub(crate) fn punch_hole(_file: &File, _offset: u64, _len: u64) -> io::Result<bo
 }
 
 /// Whether the file system that `folder` is on frees parts of files, as far as this program can ask it to.
-pub(crate) fn can_punch_in(_folder: &Path) -> bool {
+pub(crate) fn can_punch_in(_folder: &Path, _named: bool) -> bool {
     false
 }
 

@@ -15,6 +15,8 @@ pub(crate) mod nodes;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, SeekFrom};
 use rustix::io::Errno;
@@ -86,6 +88,24 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
+/// How long somebody who is letting go of a lock is waited for.
+const LETTING_GO: Duration = Duration::from_millis(200);
+
+/// Takes the lock of an open file. `false`: somebody else has it, and still has a moment later. A process that is being started by
+/// this one, or by one that just ended, holds what its parent had open until it becomes another program, for a moment as a rule.
+pub(crate) fn lock_soon(file: &File, exclusive: bool) -> io::Result<bool> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while !try_lock(file, exclusive)? {
+        if begun.elapsed() >= LETTING_GO {
+            return Ok(false);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+    Ok(true)
+}
+
 /// Where data, or a hole, begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -111,7 +131,8 @@ fn next(found: rustix::io::Result<u64>) -> io::Result<Next> {
     match found {
         Ok(at) => Ok(Next::At(at)),
         Err(Errno::NXIO) => Ok(Next::Nowhere),
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY) => Ok(Next::Unknown),
+        // IO: Linux's SMB client of a server that does not answer the question. A disk that fails says so when it is read.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::NOTTY | Errno::IO) => Ok(Next::Unknown),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -143,6 +164,22 @@ mod tests {
         assert!(!try_lock(&two, false).unwrap());
         drop(one);
         assert!(try_lock(&two, false).unwrap());
+    }
+
+    #[test]
+    fn a_lock_that_is_let_go_of_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let (one, two) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+        assert!(try_lock(&one, true).unwrap());
+        thread::scope(|scope| {
+            // As often as it takes: a busy machine makes any moment long.
+            let waiting = scope.spawn(|| while !lock_soon(&two, true).unwrap() {});
+            thread::sleep(Duration::from_millis(5));
+            drop(one);
+            waiting.join().unwrap();
+        });
+        assert!(!lock_soon(&File::open(&path).unwrap(), true).unwrap());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is durable, and what is refused once that is not known.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -37,7 +38,7 @@ impl Bands {
         if !self.unflushed.anything.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        self.sync_bands().map_err(|error| self.lose(error))?;
+        self.sync_bands(|_| true).map_err(|error| self.lose(error))?;
         if self.unflushed.names.swap(false, Ordering::SeqCst) {
             self.sync_names_now()?;
         }
@@ -45,10 +46,21 @@ impl Bands {
         self.check_changeable()
     }
 
-    /// Flushes all bands, those of a large flush side by side: a file system that has to commit its journal for each
+    /// Makes what is in `bands` durable, and not their names: nobody who writes to others meanwhile is waited for.
+    pub(super) fn flush_contents(&self, bands: Range<u64>) -> Result<()> {
+        self.check_changeable()?;
+        self.sync_bands(|index| bands.contains(&index.0)).map_err(|error| self.lose(error))?;
+        // A band that was closed meanwhile may have failed to flush.
+        self.check_changeable()
+    }
+
+    /// Flushes bands, those of a large flush side by side: a file system that has to commit its journal for each
     /// does it once for several that wait.
-    fn sync_bands(&self) -> Result<()> {
-        let slots = self.cache.all();
+    fn sync_bands(&self, wanted: impl Fn(BandIndex) -> bool) -> Result<()> {
+        let mut slots = self.cache.all();
+        slots.retain(|slot| wanted(slot.index));
+        // All of them first: where the flush of one file is that of all, the others then have nothing left to flush.
+        slots.iter().for_each(|slot| slot.trim());
         let dirty = slots.iter().filter(|slot| slot.is_dirty()).count();
         let next = AtomicUsize::new(0);
         // Clean ones too: whoever is just closing one has marked it clean before its flush is done.

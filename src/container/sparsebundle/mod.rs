@@ -55,6 +55,8 @@ const BANDS: &str = "bands/";
 const MAPPED: &str = "mapped/";
 const TOKEN: &str = "token";
 const LOCK: &str = "lock";
+/// Bundles that are kept as they were, one in each folder, see `ops::snapshot`.
+pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";
 
 /// The band size of a new bundle, unless the disk is so large that it would have too many.
 const DEFAULT_BAND_SIZE: u64 = 8 << 20;
@@ -287,6 +289,21 @@ fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
         taken => taken,
     };
     Ok([take(LOCK)?, take(TOKEN)?])
+}
+
+/// Whether there are snapshots among the files of a bundle.
+pub(crate) fn has_snapshots(store: &dyn Store) -> Result<bool> {
+    let mut found = false;
+    let listed = store.list(SNAPSHOTS, &mut |_| {
+        found = true;
+        Err(Error::new(Kind::Cancelled, LAYER, "one is enough"))
+    });
+    if found { Ok(true) } else { listed.map(|()| false) }
+}
+
+/// The locks of a bundle that is read and that nobody may write meanwhile.
+pub(crate) fn lock_shared(store: &dyn Store) -> Result<[Guard; 2]> {
+    lock(store, Access::ReadOnly)
 }
 
 /// The locks of a bundle that is to be replaced as a whole, as far as it has the files. It is not changed.

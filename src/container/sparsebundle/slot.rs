@@ -165,12 +165,22 @@ impl Slot {
         done
     }
 
-    fn trim_and_flush(&self) -> Result<()> {
+    /// Cuts off what was grown ahead, of a band that waits to be flushed.
+    pub(super) fn trim(&self) {
         // Whoever is busy with the band would only grow it again: then the tail can wait for the next flush.
-        if let Ok(mut state) = self.state.try_write()
+        if self.is_dirty()
+            && let Ok(mut state) = self.state.try_write()
             && let State::Stored(band) = &mut *state
         {
             // Nobody was promised it: a tail that stays reads as zeros like one that is gone.
+            let _ = band.trim();
+        }
+    }
+
+    fn trim_and_flush(&self) -> Result<()> {
+        if let Ok(mut state) = self.state.try_write()
+            && let State::Stored(band) = &mut *state
+        {
             let _ = band.trim();
         }
         let file = match &*self.shared() {

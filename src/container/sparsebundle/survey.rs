@@ -15,7 +15,7 @@ const MOST_PROBLEMS: usize = 100;
 /// What [`Bundle::survey`] found.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Bands that have a file.
+    /// Bands of the disk that have a file; files of either size [in between](Bundle::is_between).
     pub bands: u64,
     /// Bytes of these files.
     pub len: u64,
@@ -83,7 +83,7 @@ impl Bundle {
             return Ok(());
         };
         let Some(meta) = entry.meta()? else { return Ok(()) };
-        survey.bands += 1;
+        survey.bands += u64::from(self.is_between() || index.0 < self.band_count());
         survey.len = survey.len.saturating_add(meta.len);
         survey.allocated = survey.allocated.saturating_add(meta.allocated);
         if self.is_between() {

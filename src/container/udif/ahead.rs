@@ -3,6 +3,10 @@
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+/// Bytes that are read in order before anybody is taken for a reader of the whole disk: more than it takes to find out what is
+/// on it, which begins with the chunks at the front, one after the other.
+const WALK: u64 = 256 << 10;
+
 /// Knows where the reader is, and counts pieces of work in other threads, so that whoever closes an image can wait for them:
 /// they hold its file, and the lock on that.
 #[derive(Debug, Default)]
@@ -19,6 +23,8 @@ struct State {
     readers: usize,
     /// The chunk after the one read last.
     next: Option<u32>,
+    /// Bytes read since the reader last jumped.
+    walked: u64,
     /// Chunks before this one were begun ahead of the reader.
     begun: u32,
 }
@@ -38,21 +44,24 @@ impl Drop for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// Tells that the chunks `first` to `last` are read. Returns those of the `depth` after them that are worth beginning: none
-    /// unless somebody goes through the disk in order, alone. Readers side by side keep the cores busy themselves.
-    pub(super) fn passes(&self, first: u32, last: u32, depth: u32) -> Range<u32> {
+    /// Tells that `bytes` of the chunks `first` to `last` are read. Returns those of the `depth` after them that are worth
+    /// beginning: none unless somebody goes through the disk in order, alone, and has come some way. Readers side by side keep
+    /// the cores busy themselves.
+    pub(super) fn passes(&self, first: u32, last: u32, bytes: u64, depth: impl FnOnce() -> u32) -> Range<u32> {
         let mut state = self.ahead.state();
         let next = last.saturating_add(1);
         if state.next == Some(next) {
+            state.walked = state.walked.saturating_add(bytes);
             return next..next; // another part of the same chunk
         }
         let goes_on = state.next.is_some_and(|expected| (first == expected || first + 1 == expected) && next > expected);
         state.next = Some(next);
-        if !goes_on || !self.alone {
+        state.walked = if goes_on { state.walked.saturating_add(bytes) } else { bytes };
+        if !goes_on || !self.alone || state.walked < WALK {
             state.begun = next;
             return next..next;
         }
-        let begin = state.begun.max(next)..next.saturating_add(depth).max(state.begun);
+        let begin = state.begun.max(next)..next.saturating_add(depth()).max(state.begun);
         state.begun = begin.end;
         begin
     }
@@ -123,7 +132,7 @@ mod tests {
     #[test]
     fn what_comes_next_is_begun_once() {
         let ahead = Ahead::default();
-        let read = |first, last| ahead.reader().passes(first, last, 3);
+        let read = |first, last| ahead.reader().passes(first, last, WALK, || 3);
         assert!(read(0, 0).is_empty(), "one read is no walk");
         assert_eq!(read(1, 1), 2..5);
         assert_eq!(read(2, 2), 5..6);
@@ -138,5 +147,21 @@ mod tests {
         let mut ran = false;
         ahead.run(43, || ran = true);
         assert!(ran);
+    }
+
+    #[test]
+    fn a_few_sectors_in_order_are_no_walk() {
+        let ahead = Ahead::default();
+        let read = |chunk, bytes| ahead.reader().passes(chunk, chunk, bytes, || 3);
+        for chunk in 0..4 {
+            let begun = ahead.reader().passes(chunk, chunk, 4096, || unreachable!("nobody asks how many threads there are"));
+            assert!(begun.is_empty());
+        }
+        assert!(read(4, WALK / 2).is_empty());
+        assert!(read(4, WALK / 2).is_empty(), "the same chunk again, which counts");
+        assert_eq!(read(5, 512), 6..9);
+        assert!(read(20, WALK).is_empty(), "elsewhere");
+        assert!(read(0, 512).is_empty());
+        assert!(read(1, 512).is_empty(), "what was read before the jump does not count");
     }
 }

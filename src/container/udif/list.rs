@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::base64;
 use super::resources::Resource;
 use crate::{Error, Kind, Result};
 
@@ -72,7 +73,7 @@ fn entry(text: &mut String, resource: &Resource, depth: usize) -> Result<()> {
     for line in resource.data.chunks(width) {
         text.push_str(&tabs);
         text.push('\t');
-        base64(text, line);
+        base64::encode(text, line);
         text.push('\n');
     }
     let _ = writeln!(text, "{tabs}\t</data>");
@@ -88,17 +89,6 @@ fn escaped(value: &str) -> Result<String> {
         return Err(Error::new(Kind::Invalid, LAYER, format!("XML cannot hold the character {c:?}")).named(value));
     }
     Ok(value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
-}
-
-fn base64(text: &mut String, bytes: &[u8]) {
-    const DIGITS: [u8; 64] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
-        for digit in 0..4 {
-            let value = (word >> (18 - 6 * digit) & 63) as usize;
-            text.push(if digit <= group.len() { char::from(DIGITS[value]) } else { '=' });
-        }
-    }
 }
 
 #[cfg(test)]

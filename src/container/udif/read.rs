@@ -41,10 +41,12 @@ impl Udif {
     /// Has the other cores decode what a reader who goes through the disk in order asks for after `range`.
     fn begin_ahead(&self, reader: &Reader<'_>, range: Range<u64>) {
         let chunks = &self.contents.chunks;
+        let bytes = range.end - range.start;
         let Some(Ok((first, _))) = (!range.is_empty()).then(|| chunks.at(range.start)) else { return };
         let Ok((last, chunk)) = chunks.at(range.end - 1) else { return };
-        let most = (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64);
-        for index in reader.passes(first.0, last.0, most as u32) {
+        // Asking for the number of threads starts them.
+        let most = || (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64) as u32;
+        for index in reader.passes(first.0, last.0, bytes, most) {
             let index = ChunkIndex(index);
             let is_short = |chunk: &Chunk| matches!(chunk.kind, RunKind::Packed(_)) && chunk.len <= LONG_CHUNK;
             if !chunks.get(index).is_some_and(is_short) || self.contents.cache.expects(index) {

@@ -7,6 +7,7 @@ use std::io::Cursor;
 
 use plist::stream::{Event, Reader};
 
+use super::base64::Taken;
 use super::roman;
 use crate::{Error, Kind, Result};
 
@@ -55,13 +56,15 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
     let is_entry = |path: &[Option<String>]| {
         path.len() == depth && path[depth - 1].is_none() && path[1..].iter().zip(above).all(|(key, name)| key.as_deref() == *name)
     };
+    let mut taken = Taken::out_of(bytes);
+    let list = std::mem::take(&mut taken.list);
     let broken = |error: plist::Error| Error::new(Kind::Corrupt, LAYER, "a property list expected").caused_by(error);
     let (mut resources, mut held) = (Vec::new(), 0);
     // The key that each open collection stands under, and the one just read in the innermost dictionary.
     let mut path: Vec<Option<String>> = Vec::new();
     let mut key: Option<String> = None;
     let mut current = Resource::default();
-    for (count, event) in Reader::new(Cursor::new(bytes)).enumerate() {
+    for (count, event) in Reader::new(Cursor::new(&list)).enumerate() {
         if count == MOST_EVENTS {
             return Err(Error::new(Kind::Limit, LAYER, format!("more than {MOST_EVENTS} values")));
         }
@@ -75,6 +78,7 @@ fn read_list(bytes: &[u8], above: &[Option<&str>]) -> Result<Vec<Resource>> {
             Event::EndCollection => {
                 if is_entry(&path) {
                     // Entries of a binary list may share their bytes; their copies do not.
+                    current.data = taken.restored(std::mem::take(&mut current.data));
                     held += (size_of::<Resource>() + current.data.len()) as u64;
                     if held > MOST_BYTES {
                         return Err(Error::new(Kind::Limit, LAYER, "more resources than any image has"));

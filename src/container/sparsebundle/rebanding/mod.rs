@@ -12,6 +12,7 @@
 //! [`Front`] is the disk in between.
 
 mod check;
+mod copy;
 mod finish;
 mod front;
 mod run;

@@ -1,24 +1,24 @@
-//! Doing it: range by range, each durable in new bands before it goes from old ones.
+//! Doing it: range by range, each durable in new bands before it goes from old ones. One thread waits for the disk and lets old
+//! bands go while others copy.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
 use super::super::bands::Bands;
 use super::super::check::{Rules, check_name};
 use super::super::{BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size};
 use super::{BANDS, Front, LIST, NEW_BANDS, Rebanding, finish, remove_bands, remove_old, write_lists};
-use crate::device::{ExtentKind, Leave};
+use crate::device::Leave;
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::store::{Put, Store};
 use crate::{Error, Kind, Result};
 
-/// Bytes of the disk between two marks, unless a band is larger: so much is stored twice at most, beside the rest of an old band
-/// on hosts that cannot punch holes.
-pub(super) const RANGE: u64 = 256 << 20;
-/// Bytes copied at a time by each thread: what its cache holds from reading to writing.
-const PIECE: u64 = 256 << 10;
-const MOST_THREADS: usize = 4;
+/// Bytes of the disk between two marks, unless a band is larger: twice so much is stored twice at most, beside the rest of an old
+/// band on hosts that cannot punch holes.
+pub(super) const RANGE: u64 = 128 << 20;
 
 /// What a change of the size of bands came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,12 +141,13 @@ fn take_back(store: &dyn Store, state: &Rebanding) -> Result<()> {
 }
 
 /// A change under way.
-struct Run<'a> {
-    old: &'a Bands,
-    new: Bands,
-    state: Rebanding,
+pub(super) struct Run<'a> {
+    pub(super) old: &'a Bands,
+    pub(super) new: Bands,
+    /// As far as it was when this began; what goes on from there counts once a range is marked.
+    pub(super) state: Rebanding,
     range: u64,
-    copied: AtomicU64,
+    pub(super) copied: AtomicU64,
 }
 
 impl Run<'_> {
@@ -168,31 +169,58 @@ impl Run<'_> {
     }
 
     fn move_all(&mut self, progress: &dyn Progress) -> Result<()> {
-        let Rebanding { size, from, to, .. } = self.state;
-        let store = &*self.old.store;
+        let Rebanding { to, moved, .. } = self.state;
         // What was begun on and not marked. It would keep the names of new bands, and show where nothing is.
-        let whole = self.state.moved.div_ceil(to);
-        remove_bands(store, NEW_BANDS, |index| index >= whole)?;
+        let whole = moved.div_ceil(to);
+        remove_bands(&*self.old.store, NEW_BANDS, |index| index >= whole)?;
         let stored = self.stored(progress)?;
+        let marked = AtomicU64::new(moved);
+        let done = thread::scope(|scope| {
+            // Nothing waits in between: while a range becomes durable, the next is copied, and no other.
+            let (copied, to_settle) = mpsc::sync_channel(0);
+            let (run, stored, marked) = (&*self, &stored, &marked);
+            let settling = scope.spawn(move || run.settle_all(stored, &to_settle, marked));
+            let done = run.copy_all(stored, &copied, progress);
+            drop(copied);
+            settling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(done)
+        });
+        self.state.moved = marked.into_inner();
+        done
+    }
+
+    /// Copies range after range of the disk, and hands each on.
+    fn copy_all(&self, stored: &[BandIndex], copied: &SyncSender<Range<u64>>, progress: &dyn Progress) -> Result<()> {
+        let Rebanding { size, from, to, mut moved, .. } = self.state;
         let range = self.range.max(to).next_multiple_of(to);
-        let mut next = 0;
-        while let Some((index, _)) = stored.get(next) {
-            let start = (index.0 * from).max(self.state.moved) / to * to;
+        let mut rest = stored.iter().peekable();
+        while let Some(index) = rest.peek() {
+            let start = (index.0 * from).max(moved) / to * to;
             let end = start.saturating_add(range).min(size);
             self.copy(start, end, progress)?;
-            self.new.flush()?;
-            self.state.moved = end;
-            self.state.write(store)?;
-            while let Some((index, _)) = stored.get(next).filter(|(index, _)| self.end_of(*index) <= end) {
-                self.remove(*index)?;
-                next += 1;
+            if copied.send(start..end).is_err() {
+                return Ok(()); // the other thread has failed, and says why
             }
-            if let Some((index, _)) = stored.get(next).filter(|(index, _)| index.0 * from < end) {
+            moved = end;
+            while rest.next_if(|index| self.end_of(**index) <= end).is_some() {}
+        }
+        Ok(())
+    }
+
+    /// Makes ranges that are copied durable, marks them, and lets the old bands go; `marked` is up to where.
+    fn settle_all(&self, stored: &[BandIndex], copied: &Receiver<Range<u64>>, marked: &AtomicU64) -> Result<()> {
+        let Rebanding { from, to, .. } = self.state;
+        let mut rest = stored.iter().peekable();
+        for Range { start, end } in copied {
+            self.new.flush_contents(start / to..end.div_ceil(to))?;
+            // If it is not known whether the mark was made, it may have been.
+            marked.store(end, Ordering::Relaxed);
+            Rebanding { moved: end, ..self.state }.write(&*self.old.store)?;
+            while let Some(index) = rest.next_if(|index| self.end_of(**index) <= end) {
+                self.remove(*index)?;
+            }
+            if let Some(index) = rest.peek().filter(|index| index.0 * from < end) {
                 // Not needed twice. A host that punches no holes keeps it until the band goes.
                 self.old.discard(index.0 * from..end, Leave::Any)?;
-            }
-            if end == size {
-                break;
             }
         }
         Ok(())
@@ -203,79 +231,21 @@ impl Run<'_> {
         (index.0 + 1).saturating_mul(self.state.from).min(self.state.size)
     }
 
-    /// The old bands that are not moved yet and their lengths, in the order of the disk.
-    fn stored(&self, progress: &dyn Progress) -> Result<Vec<(BandIndex, u64)>> {
+    /// The old bands that are not moved yet, in the order of the disk.
+    fn stored(&self, progress: &dyn Progress) -> Result<Vec<BandIndex>> {
         let Rebanding { from, moved, size, .. } = self.state;
-        let mut stored = Vec::new();
+        let (mut stored, mut bytes) = (Vec::new(), 0);
         self.old.store.list(BANDS, &mut |entry| {
             let index = BandIndex::from_name(BANDS, entry.name).filter(|index| index.0 < size.div_ceil(from));
             let Some(index) = index.filter(|index| self.end_of(*index) > moved) else { return Ok(()) };
             let len = entry.meta()?.map_or(0, |meta| meta.len);
-            stored.push((index, len));
+            bytes += len.saturating_sub(moved.saturating_sub(index.0 * from));
+            stored.push(index);
             Ok(())
         })?;
         stored.sort_unstable();
-        let behind = |(index, len): &(BandIndex, u64)| len.saturating_sub(moved.saturating_sub(index.0 * from));
-        progress.stage("reband", stored.iter().map(behind).sum());
+        progress.stage("reband", bytes);
         Ok(stored)
-    }
-
-    /// Copies a range of the disk, several new bands side by side.
-    fn copy(&self, start: u64, end: u64, progress: &dyn Progress) -> Result<()> {
-        let to = self.state.to;
-        let (next, failed) = (AtomicU64::new(start), AtomicBool::new(false));
-        let work = || loop {
-            let start = next.fetch_add(to, Ordering::Relaxed);
-            if start >= end || failed.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let copied = self.copy_band(start, start.saturating_add(to).min(end), progress);
-            if copied.is_err() {
-                failed.store(true, Ordering::Relaxed);
-                return copied;
-            }
-        };
-        let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
-        let others = cores.min((end - start).div_ceil(to) as usize) - 1;
-        thread::scope(|scope| {
-            let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-            done
-        })
-    }
-
-    /// Copies what is stored of a range that one new band holds.
-    fn copy_band(&self, mut at: u64, end: u64, progress: &dyn Progress) -> Result<()> {
-        let mut buf = vec![0; PIECE.min(end - at) as usize];
-        while at < end {
-            progress.check()?;
-            // Asked once for a run: some hosts walk all of a file's pages to find where it ends.
-            let extent = self.old.extent_at(at..end)?;
-            match extent.kind {
-                ExtentKind::Data => self.copy_run(at, at + extent.len, &mut buf, progress)?,
-                ExtentKind::Zero => progress.advance(extent.len),
-                ExtentKind::Hole => {}
-            }
-            at += extent.len;
-        }
-        Ok(())
-    }
-
-    fn copy_run(&self, mut at: u64, end: u64, buf: &mut [u8], progress: &dyn Progress) -> Result<()> {
-        while at < end {
-            progress.check()?;
-            let piece = (end - at).min(buf.len() as u64);
-            let bytes = &mut buf[..piece as usize];
-            self.old.read_at(at, bytes)?;
-            self.new.write_at(at, bytes)?;
-            self.copied.fetch_add(piece, Ordering::Relaxed);
-            progress.advance(piece);
-            at += piece;
-        }
-        Ok(())
     }
 
     fn remove(&self, index: BandIndex) -> Result<()> {

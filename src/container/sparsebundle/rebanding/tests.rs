@@ -160,7 +160,7 @@ fn no_power_cut_loses_anything() {
         case.reband(Some(to)).unwrap();
         for crash in cut.crashes_from(begin, seed, 1) {
             // Every crash of the first; of the others, the cipher's among them, as many as are done in a few seconds.
-            if seed > 0 && crash.position % 5 != 0 {
+            if seed > 0 && crash.position % 15 != 0 {
                 continue;
             }
             let place = format!("{from} to {to}, crash after event {} of {} ({:?})", crash.position, cut.position(), crash.keep);

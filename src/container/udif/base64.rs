@@ -1,0 +1,191 @@
+//! Base64 as it stands in property lists: in lines, indented.
+//!
+//! Nearly all of a large image's list is block tables in Base64. A reader of XML copies them several times and takes the white
+//! space out letter by letter; [`Taken`] decodes them in one go before it comes to them.
+
+/// Stands in a list for bytes that were taken out; their number follows.
+const MARK: &[u8] = b"taken out of this list: ";
+/// Letters of an element that is worth it. Whatever stands for it is shorter.
+const LEAST: usize = 256;
+
+/// A list whose long `<data>` elements were taken out and decoded.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// What is left, with something short in their place.
+    pub(super) list: Vec<u8>,
+    found: Vec<Vec<u8>>,
+}
+
+impl Taken {
+    /// Takes the elements out of `list`, if it is XML. What is not Base64, letter for letter as the reader of XML wants it, stays
+    /// for that to complain of.
+    pub(super) fn out_of(list: &[u8]) -> Self {
+        let mut taken = Self { list: Vec::new(), found: Vec::new() };
+        let mut rest = list;
+        while let Some(start) = data_in(rest).filter(|_| !list.starts_with(b"bplist")) {
+            let (before, after) = rest.split_at(start);
+            taken.list.extend_from_slice(before);
+            rest = after;
+            if let Some((bytes, end)) = decode(after).filter(|(_, end)| *end >= LEAST && after[*end..].starts_with(b"</data>")) {
+                let mut mark = String::new();
+                encode(&mut mark, &[MARK, &(taken.found.len() as u32).to_be_bytes()].concat());
+                taken.list.extend_from_slice(mark.as_bytes());
+                taken.found.push(bytes);
+                rest = &after[end..];
+            }
+        }
+        taken.list.extend_from_slice(rest);
+        taken
+    }
+
+    /// The bytes that `data` of the shortened list stands for: mostly itself.
+    pub(super) fn restored(&mut self, data: Vec<u8>) -> Vec<u8> {
+        let number = data.strip_prefix(MARK).and_then(|number| number.try_into().ok()).map(u32::from_be_bytes);
+        number.and_then(|number| self.found.get_mut(number as usize)).map(std::mem::take).unwrap_or(data)
+    }
+}
+
+/// Where the contents of the next `<data>` begin.
+fn data_in(list: &[u8]) -> Option<usize> {
+    const TAG: &[u8] = b"<data>";
+    let mut at = 0;
+    loop {
+        at += list.get(at..)?.iter().position(|byte| *byte == TAG[0])?;
+        if list[at..].starts_with(TAG) {
+            return Some(at + TAG.len());
+        }
+        at += 1;
+    }
+}
+
+const DIGITS: [u8; 64] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// What each byte is worth; 64 and more are no digits.
+const VALUES: [u8; 256] = {
+    let mut values = [NONE; 256];
+    let mut value = 0;
+    while value < DIGITS.len() {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
+const NONE: u8 = 64;
+
+/// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it is not, or not as it should
+/// be: in whole groups of four, with nothing but zeros in the bits left over.
+fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut bytes = Vec::new();
+    // Digits of a group that is not complete, and the `=` after them.
+    let (mut word, mut digits, mut padding, mut at) = (0u32, 0, 0, 0);
+    loop {
+        while let (0, 0, Some(group)) = (digits, padding, text.get(at..).and_then(|text| text.first_chunk::<4>())) {
+            let [a, b, c, d] = group.map(|byte| VALUES[usize::from(byte)]);
+            if (a | b | c | d) >= NONE {
+                break;
+            }
+            let word = u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
+            bytes.extend_from_slice(&word.to_be_bytes()[1..]);
+            at += 4;
+        }
+        let byte = *text.get(at)?;
+        match (byte, VALUES[usize::from(byte)]) {
+            (b'<', _) => break,
+            (b'=', _) if digits >= 2 && digits + padding < 4 => padding += 1,
+            (byte, NONE) if byte.is_ascii_whitespace() => {}
+            (_, value) if value < NONE && padding == 0 => {
+                (word, digits) = (word << 6 | u32::from(value), digits + 1);
+                if digits == 4 {
+                    bytes.extend_from_slice(&word.to_be_bytes()[1..]);
+                    (word, digits) = (0, 0);
+                }
+            }
+            _ => return None,
+        }
+        at += 1;
+    }
+    match (digits, padding) {
+        (0, 0) => {}
+        (2, 2) if word & 0xF == 0 => bytes.push((word >> 4) as u8),
+        (3, 1) if word & 0x3 == 0 => bytes.extend_from_slice(&((word >> 2) as u16).to_be_bytes()),
+        _ => return None,
+    }
+    Some((bytes, at))
+}
+
+/// Appends `bytes` in Base64, in one line.
+pub(super) fn encode(text: &mut String, bytes: &[u8]) {
+    for group in bytes.chunks(3) {
+        let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let value = (word >> (18 - 6 * digit) & 63) as usize;
+            text.push(if digit <= group.len() { char::from(DIGITS[value]) } else { '=' });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lines(bytes: &[u8], width: usize, indent: &str) -> String {
+        let mut text = String::new();
+        encode(&mut text, bytes);
+        let lines = text.as_bytes().chunks(width).map(|line| format!("\n{indent}{}", String::from_utf8_lossy(line)));
+        lines.collect::<String>() + "\n\t"
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encoded_is_decoded(bytes in prop::collection::vec(any::<u8>(), 0..600), width in 1usize..90, tabs in 0usize..4) {
+            let text = lines(&bytes, width, &"\t".repeat(tabs)) + "</data>";
+            let (decoded, end) = decode(text.as_bytes()).unwrap();
+            prop_assert_eq!(&text[end..], "</data>");
+            prop_assert_eq!(decoded, bytes);
+        }
+
+        #[test]
+        fn what_is_put_back_is_what_was_there(all in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..900), 0..6)) {
+            let list = all.iter().map(|bytes| format!("<key>Data</key><data>{}</data>", lines(bytes, 52, "\t"))).collect::<String>();
+            let mut taken = Taken::out_of(list.as_bytes());
+            prop_assert!(taken.list.len() <= list.len());
+            let mut text = taken.list.clone();
+            let mut left = Vec::new();
+            while let Some(start) = data_in(&text) {
+                text.drain(..start);
+                left.push(taken.restored(decode(&text).unwrap().0));
+            }
+            prop_assert_eq!(left, all);
+        }
+    }
+
+    #[test]
+    fn what_is_not_as_it_should_be_is_left_alone() {
+        let whole = "QUFB".repeat(100);
+        for (text, good) in [
+            ("", true),
+            ("Q", false),
+            ("QQ", false),
+            ("QQ=", false),
+            ("QQ==", true),
+            ("QR==", false), // bits left over
+            ("QUE=", true),
+            ("QUF=", false),
+            ("Q===", false),
+            ("QQ=A", false),
+            ("QQ==QUFB", false),
+            ("=", false),
+            ("&#81;", false),
+            ("QU-B", false),
+            ("Q U\tF\r\nB", true),
+        ] {
+            let list = format!("<dict><data>{whole}{text}</data></dict>");
+            let taken = Taken::out_of(list.as_bytes());
+            assert_eq!(taken.found.len(), usize::from(good), "{text}");
+            assert_eq!(taken.list == list.as_bytes(), !good, "{text}");
+        }
+        for list in [format!("<data>{whole}"), format!("<data>{whole}<data>"), format!("bplist00<data>{whole}</data>")] {
+            assert_eq!(Taken::out_of(list.as_bytes()).list, list.as_bytes());
+        }
+    }
+}
