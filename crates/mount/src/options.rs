@@ -28,6 +28,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// The kernel gathers small writes. Programs then learn only from fsync and close that a volume is full.
     pub gather: bool,
+    /// Names of HFS+ are listed decomposed (NFD), as on disk and on macOS. Else composed (NFC), as programs on Linux write them.
+    pub decomposed: bool,
     /// Threads that answer the kernel; `None`: as many as fit the machine.
     pub threads: Option<usize>,
     /// What `mount` and `df` show as the source.
@@ -47,6 +49,7 @@ impl Default for MountOptions {
             suid: false,
             dev: false,
             gather: false,
+            decomposed: false,
             threads: None,
             source: SOURCE.to_owned(),
         }
@@ -100,6 +103,7 @@ impl MountOptions {
                 ("dev", None) => self.dev = true,
                 ("nodev", None) => self.dev = false,
                 ("writeback", None) => self.gather = true,
+                ("nfd", None) => self.decomposed = true,
                 ("uid", Some(value)) => self.uid = Some(number(option, value, 10)?),
                 ("gid", Some(value)) => self.gid = Some(number(option, value, 10)?),
                 ("umask", Some(value)) => self.umask = (number(option, value, 8)? & 0o777) as u16,
@@ -137,7 +141,7 @@ mod tests {
         assert_eq!(rest, [("passfile", Some("/k")), ("as_disk", None)]);
         assert!(options.read_only && options.uid == Some(1000) && options.gid == Some(100) && options.umask == 0o22);
         assert!(options.apply("uid=me").unwrap_err().to_string().contains("uid=me"));
-        assert!(options.apply_all("rw,,suid").is_ok() && options.suid);
+        assert!(options.apply_all("rw,,suid,nfd").is_ok() && options.suid && options.decomposed);
         assert!(options.apply_all("compress").unwrap_err().to_string().contains("compress"));
     }
 }

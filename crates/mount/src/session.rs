@@ -77,6 +77,7 @@ impl Mounted {
                     owner: owner(options, mounter),
                     umask: options.umask,
                     gathers: options.gather,
+                    decomposed: options.decomposed,
                     gate: gate.clone(),
                     notes: notes.clone(),
                 };

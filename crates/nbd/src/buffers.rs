@@ -22,6 +22,8 @@ pub(crate) struct Buffers {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
+    /// By the thread that receives.
+    is_waited_for: bool,
     free: Vec<Vec<u8>>,
 }
 
@@ -42,7 +44,12 @@ impl Buffers {
     /// wait here: those that free buffers must not.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
         let full = |state: &mut State| state.used + len > BUDGET && state.used > 0;
-        let mut state = self.freed.wait_while(self.state(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        if full(&mut state) {
+            state.is_waited_for = true;
+            state = self.freed.wait_while(state, full).unwrap_or_else(PoisonError::into_inner);
+            state.is_waited_for = false;
+        }
         state.used += len;
         let kept = state.free.iter().position(|bytes| bytes.len() >= len).map(|at| state.free.swap_remove(at));
         drop(state);
@@ -58,7 +65,10 @@ impl Drop for Buffer {
         if bytes.len() <= KEPT && state.free.len() < KEEP {
             state.free.push(bytes);
         }
-        self.home.freed.notify_one();
+        // To wake nobody is a system call, too.
+        if state.is_waited_for {
+            self.home.freed.notify_one();
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::busy_poll::BusyPoll;
 use crate::platform;
 use crate::socket::Socket;
 use crate::tls::{Session, Tls};
@@ -17,6 +18,7 @@ use crate::tls::{Session, Tls};
 pub(crate) struct Channel {
     socket: Arc<Socket>,
     tls: OnceLock<Session>,
+    poll: BusyPoll,
     /// Whether the client may take its time.
     patient: AtomicBool,
 }
@@ -32,7 +34,7 @@ const HOLD: Duration = Duration::from_secs(1);
 
 impl Channel {
     pub(crate) fn new(socket: Arc<Socket>) -> Self {
-        Self { socket, tls: OnceLock::new(), patient: AtomicBool::new(false) }
+        Self { socket, tls: OnceLock::new(), poll: BusyPoll::default(), patient: AtomicBool::new(false) }
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -67,7 +69,10 @@ impl Channel {
             }
             self.socket.limit_reads(Some(left))?;
         }
-        self.socket.receive(into)
+        match self.patient.load(Ordering::Relaxed) {
+            true => self.poll.receive(&self.socket, into),
+            false => self.socket.receive(into),
+        }
     }
 
     /// From here on the client may take its time.

@@ -44,6 +44,8 @@ struct State {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// By the thread that receives, for room or for the end.
+    is_waited_for: bool,
     closing: bool,
 }
 
@@ -52,14 +54,25 @@ impl Crew {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for the crew to come on.
+    fn wait_while<'s>(&self, mut state: MutexGuard<'s, State>, so: impl Fn(&State) -> bool) -> MutexGuard<'s, State> {
+        if so(&state) {
+            state.is_waited_for = true;
+            state = self.taken.wait_while(state, |state| so(state)).unwrap_or_else(PoisonError::into_inner);
+            state.is_waited_for = false;
+        }
+        state
+    }
+
     /// Hands a job over. Waits while too many wait already.
     pub(crate) fn post(link: &Arc<Link>, job: Job) {
         let crew = &link.crew;
-        let full = |state: &mut State| state.jobs.len() >= MOST_JOBS;
-        let mut state = crew.taken.wait_while(crew.state(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = crew.wait_while(crew.state(), |state| state.jobs.len() >= MOST_JOBS);
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads == MOST_THREADS {
-            crew.work.notify_one();
+            if state.idle > 0 {
+                crew.work.notify_one();
+            }
             return;
         }
         state.threads += 1;
@@ -80,7 +93,7 @@ impl Crew {
         let mut state = self.state();
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                self.taken.notify_all();
+                self.tell(&state);
                 drop(state);
                 job.run(link);
                 state = self.state();
@@ -98,7 +111,14 @@ impl Crew {
             }
         }
         state.threads -= 1;
-        self.taken.notify_all();
+        self.tell(&state);
+    }
+
+    /// To wake nobody is a system call, too.
+    fn tell(&self, state: &State) {
+        if state.is_waited_for {
+            self.taken.notify_all();
+        }
     }
 
     /// Waits until all is done. Nothing may be posted afterwards.
@@ -106,7 +126,7 @@ impl Crew {
         let mut state = self.state();
         state.closing = true;
         self.work.notify_all();
-        drop(self.taken.wait_while(state, |state| state.threads > 0).unwrap_or_else(PoisonError::into_inner));
+        drop(self.wait_while(state, |state| state.threads > 0));
     }
 }
 

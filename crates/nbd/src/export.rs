@@ -1,6 +1,7 @@
 //! What is served: devices by name.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::{Error, Kind, Result};
@@ -15,13 +16,21 @@ pub struct Export {
     description: String,
     device: Arc<dyn BlockDevice>,
     known: KnownData,
+    /// Something could not be read that the client had been promised.
+    failed: AtomicBool,
 }
 
 impl Export {
     /// Serves `device` as `name`; an empty name is what clients get that ask for none. The description is for people.
     /// Whether it may be changed is for the device to say.
     pub fn new(name: impl Into<String>, description: impl Into<String>, device: Arc<dyn BlockDevice>) -> Self {
-        Self { name: name.into(), description: description.into(), device, known: KnownData::default() }
+        Self {
+            name: name.into(),
+            description: description.into(),
+            device,
+            known: KnownData::default(),
+            failed: AtomicBool::new(false),
+        }
     }
 
     /// What clients call it.
@@ -41,6 +50,16 @@ impl Export {
 
     pub(crate) fn known(&self) -> &KnownData {
         &self.known
+    }
+
+    /// Whether no more may be promised before it is read.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// What was promised could not be read.
+    pub(crate) fn note_failure(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -84,6 +103,11 @@ impl Exports {
             }
         }
         Ok(Self(exports.into_iter().map(Arc::new).collect()))
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn first(&self) -> &Arc<Export> {
+        &self.0[0] // there is one
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Export>> {

@@ -19,23 +19,30 @@
 //! | --- | --- |
 //! | who is let in, how it ends | `server`, `listener` |
 //! | the handshake | `handshake`, its data in `options` |
-//! | the thread that receives requests | `transmission` |
-//! | what a request does | `read`, `write`, `perform` |
+//! | the thread that receives requests | `transmission`, how it waits for them `busy_poll` |
+//! | what a request does | `read`, `adjacent` where several are one, `write`, `perform` |
 //! | which thread does it | `pace` decides, `crew` are the others |
 //! | what the messages look like | `layout` |
+//! | the kernel of this host as client | `kernel`, told over `netlink` |
 //!
 //! Threads block; there is no runtime. Memory is bounded for each connection, and so is the number of these.
 #![forbid(unsafe_code)]
 
+mod adjacent;
 mod buffers;
+mod busy_poll;
 mod channel;
 mod crew;
 mod export;
 mod handshake;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 mod known_data;
 mod layout;
 mod link;
 mod listener;
+#[cfg(target_os = "linux")]
+mod netlink;
 mod options;
 mod pace;
 mod perform;

@@ -67,16 +67,16 @@ pub(crate) fn send_file(_socket: BorrowedFd<'_>, _file: &File, _range: &mut Rang
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Whether reading `range` of a file would wait for a disk, as far as the host tells of its ends.
+/// Whether reading `range` of a file would wait for a disk, or fail, as far as the host tells of its last byte: what is read one
+/// after the other it reads ahead, and of what is not read so the end is missing with the rest.
 #[cfg(target_os = "linux")]
 pub(crate) fn would_wait(file: &File, range: &Range<u64>) -> bool {
     use rustix::io::ReadWriteFlags;
 
     let mut byte = [0];
-    [range.start, range.end.saturating_sub(1)].into_iter().any(|at| {
-        let mut into = [io::IoSliceMut::new(&mut byte)];
-        rustix::io::preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
-    })
+    let mut into = [io::IoSliceMut::new(&mut byte)];
+    let read = rustix::io::preadv2(file, &mut into, range.end.saturating_sub(1), ReadWriteFlags::NOWAIT);
+    matches!(read, Ok(0) | Err(Errno::AGAIN | Errno::IO))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bandsaw::device::{ExtentKind, Lent};
 
+use crate::adjacent::TOGETHER;
 use crate::buffers::Buffer;
 use crate::crew::{Crew, Job};
 use crate::layout::{DATA_HEAD, Request, data_chunk, end_chunk, flag, hole_chunk, simple_reply};
@@ -13,9 +14,13 @@ use crate::platform;
 use crate::transmission::{BATCH, Session};
 
 /// Up to here a copy costs less than what it saves: small replies are read behind each other and leave together.
-const SMALL: u32 = 32 << 10;
-/// Read and sent in one go where nothing is lent: it stays in the processor's cache in between.
+pub(crate) const SMALL: u32 = 32 << 10;
+/// Read and sent in one go of what is too long to be read at once, where nothing is lent because of the connection: it stays in
+/// the processor's cache in between.
 const PIECE: u64 = 256 << 10;
+/// Up to here the client is told in the head of what is lent that nothing follows, which saves it a look for the end: a failure
+/// after that costs the connection. Of so little hardly ever any is missing whose end is in memory.
+const SURE: u64 = 128 << 10;
 /// What a thread of the crew reads in one go.
 const CREW_PIECE: u32 = 1 << 20;
 
@@ -25,7 +30,7 @@ fn may_fragment(link: &Link, request: &Request) -> bool {
 }
 
 /// What stands before the data of a read that is answered as one.
-fn whole_head(link: &Link, request: &Request, out: &mut Vec<u8>) {
+pub(crate) fn whole_head(link: &Link, request: &Request, out: &mut Vec<u8>) {
     match link.structured {
         true => data_chunk(out, request.cookie, true, request.offset, request.len),
         false => simple_reply(out, request.cookie, 0),
@@ -47,7 +52,7 @@ impl Session<'_> {
         self.read_in_chunks(request)
     }
 
-    fn hand_over_read(&mut self, request: &Request) {
+    pub(crate) fn hand_over_read(&mut self, request: &Request) {
         let len = if may_fragment(self.link, request) { request.len.min(CREW_PIECE) } else { request.len };
         let buffer = self.link.buffers.take(len as usize);
         Crew::post(self.link, Job::Read(*request, buffer));
@@ -72,6 +77,7 @@ impl Session<'_> {
         let link = self.link;
         let range = request.range();
         if link.channel.sends_files()
+            && !link.export.has_failed()
             && let Ok(Some(lent)) = link.export.device().lend(range.clone())
             && lent.len == u64::from(request.len)
         {
@@ -81,10 +87,10 @@ impl Session<'_> {
                 return Ok(());
             }
             whole_head(link, request, &mut self.out);
-            return match self.send_lent(range, lent)? {
-                Ok(()) => Ok(()),
-                Err(refusal) => Err(io::Error::other(refusal.why)),
-            };
+            return self.send_lent(range, lent, true)?.map_err(|refusal| io::Error::other(refusal.why));
+        }
+        if u64::from(request.len) <= TOGETHER {
+            return self.read_together(request);
         }
         let mut buffer = link.buffers.take(request.len as usize);
         if let Err(error) = link.reads.time(buffer.len(), || link.export.device().read_at(range.start, &mut buffer)) {
@@ -99,6 +105,7 @@ impl Session<'_> {
         let link = self.link;
         let device = link.export.device();
         let range = request.range();
+        let piece = if link.channel.sends_files() { TOGETHER } else { PIECE };
         let mut at = range.start;
         while at < range.end {
             let (kind, end) = match link.run_at(at..range.end) {
@@ -123,16 +130,20 @@ impl Session<'_> {
                         return Ok(());
                     }
                     let run = at..at + lent.len;
-                    data_chunk(&mut self.out, request.cookie, false, run.start, (run.end - run.start) as u32);
-                    if let Err(refusal) = self.send_lent(run.clone(), lent)? {
-                        return self.refuse_read(request, &refusal);
+                    let is_all = run == range && lent.len <= SURE && !link.export.has_failed();
+                    data_chunk(&mut self.out, request.cookie, is_all, run.start, (run.end - run.start) as u32);
+                    match self.send_lent(run.clone(), lent, is_all)? {
+                        Ok(()) if is_all => return Ok(()),
+                        Ok(()) => at = run.end,
+                        Err(refusal) if is_all => return Err(io::Error::other(refusal.why)),
+                        Err(refusal) => return self.refuse_read(request, &refusal),
                     }
-                    at = run.end;
                 }
+                Ok(None) if (at..end) == range && end - at <= piece => return self.read_together(request),
                 Ok(None) => {
-                    let len = (end - at).min(PIECE) as u32;
-                    self.scratch.resize(PIECE as usize, 0);
+                    let len = (end - at).min(piece) as u32;
                     let mut scratch = std::mem::take(&mut self.scratch);
+                    scratch.resize(scratch.len().max(len as usize), 0);
                     let into = &mut scratch[..len as usize];
                     if let Err(error) = link.reads.time(into.len(), || device.read_at(at, into)) {
                         return self.refuse_read(request, &link.failed("read", &error));
@@ -149,7 +160,7 @@ impl Session<'_> {
                 Err(error) => return self.refuse_read(request, &link.failed("read", &error)),
             }
         }
-        // What was sent from a file could not be called the last before all of it was: it might have failed.
+        // Much that was sent from a file could not be called the last before all of it was: it might have failed.
         end_chunk(&mut self.out, request.cookie);
         Ok(())
     }
@@ -166,13 +177,13 @@ impl Session<'_> {
         sent
     }
 
-    /// Sends what waits, which ends with the head of `range`, and `range` behind it. A refusal: the bytes that followed are
-    /// not all right.
-    fn send_lent(&mut self, range: Range<u64>, lent: Lent) -> io::Result<Result<(), Refusal>> {
+    /// Sends what waits, which ends with the head of `range`, and `range` behind it. `promised`: the head says that all is well.
+    /// A refusal: the bytes that followed are not all right; of a promise the rest is missing, and the connection ended.
+    fn send_lent(&mut self, range: Range<u64>, lent: Lent, promised: bool) -> io::Result<Result<(), Refusal>> {
         let link = self.link;
         let sent = {
             let _wire = link.wire();
-            link.channel.send(&mut [IoSlice::new(&self.out)], true).and_then(|()| from_file(link, range, lent))
+            link.channel.send(&mut [IoSlice::new(&self.out)], true).and_then(|()| from_file(link, range, lent, promised))
         };
         self.out.clear();
         link.drain();
@@ -181,7 +192,7 @@ impl Session<'_> {
 }
 
 /// Sends `range`, of which `lent` is the beginning, from files as long as that works, else by copying.
-fn from_file(link: &Link, range: Range<u64>, lent: Lent) -> io::Result<Result<(), Refusal>> {
+fn from_file(link: &Link, range: Range<u64>, lent: Lent, promised: bool) -> io::Result<Result<(), Refusal>> {
     let mut at = range.start;
     let mut lent = Some(lent);
     while let Some(from) = lent.take() {
@@ -198,7 +209,7 @@ fn from_file(link: &Link, range: Range<u64>, lent: Lent) -> io::Result<Result<()
         }
         lent = link.export.device().lend(at..range.end).unwrap_or(None);
     }
-    by_copying(link, at..range.end)
+    by_copying(link, at..range.end, promised)
 }
 
 /// Whether an error is the client's absence.
@@ -207,8 +218,9 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
 }
 
-/// Sends `range`, whose length the client has been told: what cannot be read is made up for by zeros, and refused.
-fn by_copying(link: &Link, range: Range<u64>) -> io::Result<Result<(), Refusal>> {
+/// Sends `range`, whose length the client has been told: what cannot be read is made up for by zeros, and refused. Where the client
+/// would take these for what was read, the connection ends instead, before anything else can follow.
+fn by_copying(link: &Link, range: Range<u64>, promised: bool) -> io::Result<Result<(), Refusal>> {
     let mut at = range.start;
     let mut piece = vec![0; PIECE.min(range.end - range.start) as usize];
     let mut done = Ok(());
@@ -219,6 +231,11 @@ fn by_copying(link: &Link, range: Range<u64>) -> io::Result<Result<(), Refusal>>
             done = link.export.device().read_at(at, bytes).map_err(|error| link.failed("read", &error));
         }
         if done.is_err() {
+            link.export.note_failure();
+            if promised {
+                link.channel.socket().end(std::net::Shutdown::Both);
+                return Ok(done);
+            }
             bytes.fill(0);
         }
         link.channel.send(&mut [IoSlice::new(bytes)], true)?;

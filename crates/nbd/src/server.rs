@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(target_os = "linux")]
+use bandsaw::device::Info;
 use bandsaw::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 
@@ -149,6 +151,28 @@ impl Server {
         self.attend(number, socket);
     }
 
+    /// Serves the first export to the kernel, which knows already what a handshake tells; returns when it has left.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn serve_kernel(&self, socket: UnixStream) {
+        let socket = Arc::new(Socket::from(socket));
+        let number = self.enter(&socket);
+        let channel = Arc::new(Channel::new(socket));
+        let begun = channel.socket().prepare().and_then(|()| channel.without_deadline());
+        if self.admit(number).is_ok() && begun.is_ok() {
+            let export = Arc::clone(self.0.exports.first());
+            self.transmit(&channel, "the kernel".into(), Agreement { export, structured: false, contexts: false });
+        }
+        channel.end();
+        self.leave(number);
+    }
+
+    /// What a handshake would tell the kernel: what the device of the first export is, and the flags of its transmission phase.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn for_kernel(&self) -> (Info, u16) {
+        let export = self.0.exports.first();
+        (export.device().info(), export.flags(false))
+    }
+
     fn welcome(&self, socket: Socket) {
         let socket = Arc::new(socket);
         let number = self.enter(&socket);
@@ -200,12 +224,7 @@ impl Server {
         let channel = Arc::new(Channel::new(socket));
         let (watch, throttle) = (&self.0.options.watch, &self.0.throttle);
         match self.shake_hands(number, &channel) {
-            Ok(Some(agreement)) => {
-                watch.note(&Note::Connected { client: client.clone(), export: agreement.export.name().to_owned() });
-                let link = Link::new(Arc::clone(&channel), agreement, Arc::clone(watch), Arc::clone(throttle));
-                let ended = transmission::run(&Arc::new(link));
-                watch.note(&Note::Disconnected { client, error: ended.err().map(|error| error.to_string()) });
-            }
+            Ok(Some(agreement)) => self.transmit(&channel, client, agreement),
             Ok(None) => {}
             Err(error) => {
                 // Whoever connects and leaves is no news, and a flood of them must not become one of lines.
@@ -216,6 +235,14 @@ impl Server {
         }
         channel.end();
         self.leave(number);
+    }
+
+    fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Agreement) {
+        let (watch, throttle) = (&self.0.options.watch, &self.0.throttle);
+        watch.note(&Note::Connected { client: client.clone(), export: agreement.export.name().to_owned() });
+        let link = Link::new(Arc::clone(channel), agreement, Arc::clone(watch), Arc::clone(throttle));
+        let ended = transmission::run(&Arc::new(link));
+        watch.note(&Note::Disconnected { client, error: ended.err().map(|error| error.to_string()) });
     }
 
     fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<Agreement>> {

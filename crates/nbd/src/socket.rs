@@ -6,6 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
 /// Bytes of replies that the host may keep until the client takes them.
 const ON_THE_WAY: usize = 4 << 20;
 
@@ -54,10 +57,25 @@ impl Socket {
         }
     }
 
+    /// The same without waiting; `None`: nothing is there yet.
+    pub(crate) fn receive_now(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::net::recv(self, into, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => Ok(Some(count)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Replies leave at once, and many fit on the way; a host that vanished is noticed, in time.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        // The host gives as much of it as it likes.
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(self, ON_THE_WAY);
+        // The host gives others than root as much of it as it likes.
+        #[cfg(target_os = "linux")]
+        let forced = rustix::net::sockopt::set_socket_send_buffer_size_force(self, ON_THE_WAY).is_ok();
+        #[cfg(not(target_os = "linux"))]
+        let forced = false;
+        if !forced {
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(self, ON_THE_WAY);
+        }
         match self {
             Self::Unix(socket) => socket.set_nonblocking(false),
             Self::Tcp(socket) => {

@@ -146,6 +146,16 @@ impl Input {
         Ok(taken)
     }
 
+    /// The next `count` bytes, if they were received already. They stay.
+    pub(crate) fn peek(&self, count: usize) -> Option<&[u8]> {
+        self.bytes[self.start..self.end].get(..count)
+    }
+
+    /// Drops so many bytes that were peeked at.
+    pub(crate) fn skip_peeked(&mut self, count: usize) {
+        self.start += count;
+    }
+
     /// Fills `into` with what comes next.
     pub(crate) fn read(&mut self, channel: &Channel, mut into: &mut [u8]) -> io::Result<()> {
         let here = self.waiting().min(into.len());

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -33,11 +34,13 @@ struct Slow {
     flushes: AtomicU64,
     /// Reads at or beyond half of the device wait for each other.
     together: Option<Barrier>,
+    /// Lent instead of what there is.
+    lent: Option<Arc<File>>,
 }
 
 impl Slow {
     fn new(inner: Arc<dyn BlockDevice>) -> Self {
-        Self { inner, slow: AtomicBool::new(false), read_only: false, flushes: AtomicU64::new(0), together: None }
+        Self { inner, slow: AtomicBool::new(false), read_only: false, flushes: AtomicU64::new(0), together: None, lent: None }
     }
 
     fn wait(&self) {
@@ -78,7 +81,11 @@ impl BlockDevice for Slow {
         self.inner.set_len(len, leave)
     }
     fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        if self.slow.load(Ordering::Relaxed) { Ok(None) } else { self.inner.lend(range) }
+        match &self.lent {
+            Some(file) => Ok(Some(Lent::new(file.clone(), range.start, range.end - range.start))),
+            None if self.slow.load(Ordering::Relaxed) => Ok(None),
+            None => self.inner.lend(range),
+        }
     }
 }
 
@@ -309,4 +316,65 @@ fn a_file_that_is_cut_is_an_error_of_reading() {
     assert_eq!(client.read(0, 512 << 10, 1 << 20), Err(IO));
     assert_eq!(client.read(0, 0, 1 << 20).unwrap(), vec![1; 1 << 20]);
     client.leave();
+}
+
+/// Several reads that go on where the last one ends, received at once: each has its own answer, also if one cannot be given.
+#[test]
+fn adjacent_reads_are_answered_one_by_one() {
+    const PIECE: u32 = 64 << 10;
+    let data: Vec<u8> = (0..LEN).map(|at| (at / 512 % 251) as u8 + 1).collect();
+    for structured in [false, true] {
+        let faults = Faults::new();
+        let inner = Memory::zeros(LEN as usize);
+        inner.write_at(0, &data).unwrap();
+        let mut client = Client::new(&server(Arc::new(FaultyDevice::new(Arc::new(inner), &faults))), structured);
+        for broken in [false, true] {
+            if broken {
+                faults.break_all(Call::Read, Fault::Io);
+            }
+            // Twenty behind each other, of which the first sixteen are a megabyte; then one elsewhere, and one behind that.
+            let offsets: Vec<_> =
+                (0..20).map(|at| at * u64::from(PIECE)).chain([3 << 20, (3 << 20) + u64::from(PIECE)]).collect();
+            let first = client.requests(READ, &offsets, PIECE);
+            for _ in &offsets {
+                let (cookie, read) = client.whole_read_reply(PIECE);
+                let at = offsets[(cookie - first) as usize] as usize;
+                match broken {
+                    false => assert!(read.unwrap() == data[at..at + PIECE as usize], "{at}"),
+                    true => assert_eq!(read, Err(IO)),
+                }
+            }
+        }
+        faults.mend();
+        client.leave();
+    }
+}
+
+/// The head of a reply has said that all is well, and then it is not: the client must not take anything for the rest.
+#[test]
+fn a_promise_that_cannot_be_kept_ends_the_connection() {
+    for structured in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = file(&folder);
+        inner.write_at(0, &vec![1; LEN as usize]).unwrap();
+        let faults = Faults::new();
+        // A file that is not open for reading cannot be sent from.
+        let lent = Some(Arc::new(File::options().write(true).open(folder.path().join("disk")).unwrap()));
+        let device = Slow { lent, ..Slow::new(Arc::new(FaultyDevice::new(inner, &faults))) };
+        let server = server(Arc::new(device));
+        let mut client = Client::new(&server, structured);
+        let len = 64 << 10;
+        assert_eq!(client.read(0, 0, len).unwrap(), vec![1; len as usize]);
+        faults.break_all(Call::Read, Fault::Io);
+        client.request(0, READ, 0, len, &[]);
+        let mut got = Vec::new();
+        let _ = client.socket.read_to_end(&mut got);
+        assert!(got.len() < len as usize, "{}", got.len());
+        // Nothing more is promised: the next client hears of it.
+        let mut client = Client::new(&server, structured);
+        assert_eq!(client.read(0, 0, len), Err(IO));
+        faults.mend();
+        assert_eq!(client.read(0, 0, len).unwrap(), vec![1; len as usize]);
+        client.leave();
+    }
 }

@@ -40,6 +40,33 @@ pub struct Entry {
     /// What is mounted of it. That is unmounted when the process is gone.
     #[serde(default)]
     pub mounts: Vec<Mount>,
+    /// The kernel's disk that it is. That is taken from the kernel when the process is gone.
+    #[serde(default)]
+    pub kernel_disk: Option<KernelDisk>,
+}
+
+/// A disk of the kernel's, `/dev/nbd0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelDisk {
+    /// Its number: 0 for `/dev/nbd0`.
+    pub index: u32,
+    /// Who made it, as the kernel tells: the number may be another disk's later.
+    pub maker: u32,
+}
+
+#[cfg(target_os = "linux")]
+impl KernelDisk {
+    /// The same for the kernel.
+    pub fn id(self) -> bandsaw_nbd::kernel::DiskId {
+        bandsaw_nbd::kernel::DiskId { index: self.index, maker: self.maker }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<bandsaw_nbd::kernel::DiskId> for KernelDisk {
+    fn from(id: bandsaw_nbd::kernel::DiskId) -> Self {
+        Self { index: id.index, maker: id.maker }
+    }
 }
 
 /// A folder that shows a volume of an image, or its disk.
@@ -87,6 +114,7 @@ impl Entry {
             places: Vec::new(),
             sockets: Vec::new(),
             mounts: Vec::new(),
+            kernel_disk: None,
         }
     }
 }

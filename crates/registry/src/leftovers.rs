@@ -6,11 +6,14 @@ use std::path::Path;
 
 use crate::Entry;
 
-/// Removes what the process of an entry has left: sockets, mounts, folders that were made for these.
+/// Removes what the process of an entry has left: sockets, mounts, folders that were made for these, a disk of the kernel's.
 pub(crate) fn remove(entry: &Entry) {
     entry.sockets.iter().for_each(|socket| remove_socket(socket));
     #[cfg(target_os = "linux")]
-    entry.mounts.iter().for_each(remove_mount);
+    {
+        entry.mounts.iter().for_each(remove_mount);
+        entry.kernel_disk.into_iter().for_each(|disk| disk.id().forget());
+    }
 }
 
 /// Removes a socket at which nobody listens any more.

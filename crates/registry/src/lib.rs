@@ -2,7 +2,8 @@
 //!
 //! Each process that serves, mounts or attaches an image keeps a small file `diskN.json` in a folder of its user, locked for
 //! as long as it lives. The lock is the proof of life: process numbers are used again, locks are not. Whoever lists the folder
-//! and finds an entry that nobody locks removes it, the sockets that its process left, and mounts that nobody answers for any more.
+//! and finds an entry that nobody locks removes it, the sockets that its process left, and mounts and disks of the kernel's that
+//! nobody answers for any more.
 #![forbid(unsafe_code)]
 
 mod entry;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::{Error, Kind, Result};
 use rustix::fs::FlockOperation;
 
-pub use entry::{Entry, Mount, Use};
+pub use entry::{Entry, KernelDisk, Mount, Use};
 
 const LAYER: &str = "registry";
 /// Devices are numbered from 1 up to here.

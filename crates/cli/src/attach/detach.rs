@@ -1,7 +1,7 @@
 //! Ending what [`serve`](super::serve) began, by whatever name.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,44 +9,40 @@ use bandsaw::{Error, Kind};
 use bandsaw_mount::{User, users_of};
 use bandsaw_registry::{Entry, Registry};
 use rustix::process::{Pid, Signal};
-use serde::Serialize;
 
-use super::server;
+use super::{Detached, kernel, server};
 use crate::failure::{Failure, Outcome};
 
 const LAYER: &str = "detach";
 /// How long a server may take to write what it has gathered.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long programs may take to let go: one that is just being started holds its parent's files until it runs.
+const LETTING_GO: Duration = Duration::from_millis(500);
 
-/// What was ended: what `--json` prints.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Detached {
-    pub(crate) schema: u32,
-    /// Its name while it was in use.
-    pub(crate) device: String,
-    /// Where the image is.
-    pub(crate) image: PathBuf,
-    /// Where its volumes were mounted.
-    pub(crate) mount_points: Vec<PathBuf>,
-}
-
-/// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`), a folder that a volume is mounted on, or the
-/// image. Everything is durable when it returns. [`Kind::Conflict`] if a program uses it, unless `force`d: those get errors.
+/// Ends the use of the image that `what` names: a device (`disk1`, `/dev/disk1s2`, `/dev/nbd0`), a folder that a volume is
+/// mounted on, or the image. Everything is durable when it returns. [`Kind::Conflict`] if a program uses it, unless `force`d:
+/// those get errors.
 pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     let registry = Registry::of_user()?;
     let entry = find(what, registry.entries()?)?;
+    // Held until it is gone, so that nobody mounts it meanwhile.
+    let _claim = match entry.kernel_disk.filter(|_| !force) {
+        Some(disk) => soon(Result::is_ok, || kernel::claim(disk.id(), entry.process)).map_err(|users| in_use(&entry, &users))?,
+        None => None,
+    };
     let folders: Vec<_> = entry.mounts.iter().map(|mount| mount.folder.clone()).collect();
     if force || folders.is_empty() {
         signal(&entry)?;
     } else {
         // All of them or none: so it is looked before anything is unmounted.
-        let users: Vec<_> = folders.iter().flat_map(|folder| others(folder)).collect();
+        let users = soon(Vec::is_empty, || folders.iter().flat_map(|folder| others(folder)).collect());
         if !users.is_empty() {
             return Err(in_use(&entry, &users));
         }
         for folder in &folders {
-            match server::let_go_of(folder) {
-                Err(error) if error.kind() == Kind::Conflict => return Err(in_use(&entry, &others(folder))),
+            let is_conflict = |error: &Error| error.kind() == Kind::Conflict;
+            match soon(|ended: &bandsaw::Result<()>| !ended.as_ref().is_err_and(is_conflict), || server::let_go_of(folder)) {
+                Err(error) if is_conflict(&error) => return Err(in_use(&entry, &others(folder))),
                 // It may have been unmounted by hand.
                 Err(error) if is_mounted(folder) => return Err(error.into()),
                 _ => {}
@@ -55,6 +51,18 @@ pub(crate) fn detach(what: &str, force: bool) -> Outcome<Detached> {
     }
     wait(&registry, &entry)?;
     Ok(Detached { schema: 1, device: entry.device, image: entry.image, mount_points: folders })
+}
+
+/// Tries until what comes is `good`, or programs should have let go.
+fn soon<T>(good: impl Fn(&T) -> bool, attempt: impl Fn() -> T) -> T {
+    let began = Instant::now();
+    loop {
+        let came = attempt();
+        if good(&came) || began.elapsed() > LETTING_GO {
+            return came;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Who uses a folder, besides this process, whose own working folder it may be.
@@ -74,8 +82,9 @@ fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
     let found: Vec<_> = entries
         .into_iter()
         .filter(|entry| {
+            let is_disk = entry.kernel_disk.is_some_and(|disk| disk.id().has(&path));
             let by_name = entry.device == name || entry.mounts.iter().any(|mount| mount.device == name);
-            by_name || entry.mounts.iter().any(|mount| mount.folder == path) || is_image(entry)
+            is_disk || by_name || entry.mounts.iter().any(|mount| mount.folder == path) || is_image(entry)
         })
         .collect();
     match <[Entry; 1]>::try_from(found) {
@@ -93,7 +102,10 @@ fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
 }
 
 fn in_use(entry: &Entry, users: &[User]) -> Failure {
-    let one = |user: &User| format!("{} (process {}, {})", user.command, user.process, user.uses.display());
+    let one = |user: &User| match user.process {
+        0 => format!("{} on {}", user.command, user.uses.display()),
+        process => format!("{} (process {process}, {})", user.command, user.uses.display()),
+    };
     let by = match users {
         [] => "somebody".to_owned(),
         users => users.iter().map(one).collect::<Vec<_>>().join(", "),

@@ -11,11 +11,12 @@ use bandsaw::device::Access;
 use bandsaw::open::Image;
 use bandsaw::{Error, Kind};
 use bandsaw_mount::{MountOptions, Mounted, unmount};
+use bandsaw_nbd::kernel::KernelDisk;
 use bandsaw_registry::{Entry, Mount, Registration, Registry, Use};
 
 use super::faces::{self, Face};
 use super::whereabouts::{self, Place};
-use super::{Attached, AttachedVolume, background};
+use super::{Attached, AttachedVolume, background, kernel};
 use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -30,6 +31,8 @@ pub(crate) struct Job<'a> {
     pub(crate) opening: &'a Opening,
     pub(crate) options: MountOptions,
     pub(crate) places: Places,
+    /// Give the disk to the kernel instead, where that takes it.
+    pub(crate) for_kernel: bool,
     pub(crate) used: Use,
     /// Give back first what no volume uses.
     pub(crate) trim: bool,
@@ -57,14 +60,11 @@ pub(crate) fn serve(job: &Job<'_>, output: &Output, tell: impl FnOnce(&Attached)
     let image = open(job, output)?;
     let registry = Registry::of_user()?;
     let mut registration = registry.reserve()?;
-    let faces = faces(job, &image, output)?;
-    let read_only = faces.iter().all(Face::read_only);
-    if job.trim && !read_only {
-        // What cannot be given back is no reason not to mount.
-        trim::before_use(&image, output).unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
-    }
-    let session = Session::mount(job, faces, registration.device(), &registry, &signals, output)?;
-    let attached = session.told(&image, registration.device(), read_only);
+    let session = match Session::of_kernel(job, &image, registration.device(), &signals, output)? {
+        Some(session) => session,
+        None => Session::mount(job, &image, registration.device(), &registry, &signals, output)?,
+    };
+    let attached = session.told(&image, registration.device());
     let begun = publish(&mut registration, job, &image, &attached, &session).and_then(|()| match job.background {
         true => background::let_go(&attached, &log_of(&registry, registration.device())),
         false => tell(&attached),
@@ -123,6 +123,14 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
     }
 }
 
+/// Gives back what the volumes do not use, before somebody changes them.
+fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
+    if job.trim && !read_only {
+        // What cannot be given back is no reason not to mount.
+        trim::before_use(image, output).unwrap_or_else(|error| output.warn(&format!("not trimmed: {error}")));
+    }
+}
+
 fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
     let read_only = job.options.read_only;
     match &job.places {
@@ -137,19 +145,51 @@ fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
 
 /// What is mounted.
 struct Session {
-    mounted: Vec<(Mounted, AttachedVolume, bool)>,
+    mounted: Vec<(Shower, AttachedVolume, bool)>,
+}
+
+/// What shows a volume or a disk.
+enum Shower {
+    Folder(Mounted),
+    Kernel(KernelDisk),
+}
+
+impl Shower {
+    fn end(self) -> bandsaw::Result<()> {
+        match self {
+            Self::Folder(mounted) => mounted.end(),
+            Self::Kernel(disk) => kernel::take_away(disk),
+        }
+    }
 }
 
 impl Session {
-    /// Mounts all of `faces`, or nothing.
+    /// Makes the disk one of the kernel's; `None` if that is not asked for, or the kernel takes none.
+    fn of_kernel(job: &Job<'_>, image: &Image, device: &str, signals: &Signals, output: &Output) -> Outcome<Option<Self>> {
+        if !job.for_kernel || !bandsaw_nbd::kernel::is_available() {
+            return Ok(None);
+        }
+        let face = faces::disk(image);
+        let read_only = face.read_only();
+        trim(job, image, read_only, output);
+        let end = signals.sender()?;
+        let Some(disk) = kernel::give(image, output, move || signals::end(&end))? else { return Ok(None) };
+        let mount_point = disk.id().path();
+        let volume = AttachedVolume { device: device.to_owned(), name: face.name, format: face.format, mount_point, read_only };
+        Ok(Some(Self { mounted: vec![(Shower::Kernel(disk), volume, false)] }))
+    }
+
+    /// Mounts all that is wanted, or nothing.
     fn mount(
         job: &Job<'_>,
-        faces: Vec<Face>,
+        image: &Image,
         device: &str,
         registry: &Registry,
         signals: &Signals,
         output: &Output,
     ) -> Outcome<Self> {
+        let faces = faces(job, image, output)?;
+        trim(job, image, faces.iter().all(Face::read_only), output);
         let left = Arc::new(AtomicUsize::new(faces.len()));
         let mut session = Self { mounted: Vec::new() };
         for face in faces {
@@ -200,18 +240,18 @@ impl Session {
             mount_point: mounted.folder().to_owned(),
             read_only,
         };
-        self.mounted.push((mounted, volume, made));
+        self.mounted.push((Shower::Folder(mounted), volume, made));
         Ok(())
     }
 
-    fn told(&self, image: &Image, device: &str, read_only: bool) -> Attached {
+    fn told(&self, image: &Image, device: &str) -> Attached {
         Attached {
             schema: 1,
             device: device.to_owned(),
             image: absolute(image.path()),
             scheme: image.partitions().map(|map| map.scheme.to_string()),
             process: std::process::id(),
-            read_only,
+            read_only: self.mounted.iter().all(|(_, volume, _)| volume.read_only),
             volumes: self.mounted.iter().map(|(_, volume, _)| volume.clone()).collect(),
         }
     }
@@ -245,6 +285,7 @@ fn publish(registration: &mut Registration, job: &Job<'_>, image: &Image, attach
     let mounts: Vec<_> = session
         .mounted
         .iter()
+        .filter(|(shower, ..)| matches!(shower, Shower::Folder(_)))
         .map(|(_, volume, made)| Mount {
             folder: volume.mount_point.clone(),
             device: volume.device.clone(),
@@ -261,7 +302,11 @@ fn publish(registration: &mut Registration, job: &Job<'_>, image: &Image, attach
         size: image.disk().info().len,
         read_only: attached.read_only,
         encrypted: image.encryption().is_some(),
-        places: mounts.iter().map(|mount| mount.folder.display().to_string()).collect(),
+        places: attached.volumes.iter().map(|volume| volume.mount_point.display().to_string()).collect(),
+        kernel_disk: session.mounted.iter().find_map(|(shower, ..)| match shower {
+            Shower::Kernel(disk) => Some(disk.id().into()),
+            Shower::Folder(_) => None,
+        }),
         mounts,
         ..Entry::new(job.used)
     })?;

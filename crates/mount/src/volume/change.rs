@@ -121,10 +121,15 @@ impl VolumeFs {
 
     pub(super) fn rename(&self, from: (NodeId, &OsStr), to: (NodeId, &OsStr), flags: RenameFlags) -> Answer<()> {
         let (old, new) = (utf8(from.1)?, utf8(to.1)?);
-        if !RenameFlags::RENAME_NOREPLACE.contains(flags) {
-            return Err(Errno::EINVAL); // neither format exchanges two entries in one step here
-        }
         let (change, _inside) = self.changing()?;
+        if flags == RenameFlags::RENAME_EXCHANGE {
+            self.check_may_leave(from.0, old)?;
+            self.check_may_leave(to.0, new)?;
+            return change.swap((from.0, old), (to.0, new)).map_err(|error| self.notes.errno(&error));
+        }
+        if !RenameFlags::RENAME_NOREPLACE.contains(flags) {
+            return Err(Errno::EINVAL); // neither format has what an overlay leaves behind
+        }
         let moved = self.check_may_leave(from.0, old)?;
         let replaced = match self.check_may_leave(to.0, new) {
             Err(errno) if errno == Errno::ENOENT => None,

@@ -6,13 +6,14 @@ mod handles;
 mod requests;
 mod xattrs;
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::device::ExtentKind;
-use bandsaw::fs::{Attributes, FileSystem, FileSystemMut, NodeId};
+use bandsaw::fs::{Attributes, FileSystem, FileSystemMut, NodeId, hfsplus};
 use fuser::{
     Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenAccMode, OpenFlags, ReplyEntry,
     Request,
@@ -62,6 +63,8 @@ pub(crate) struct VolumeFs {
     folds: bool,
     /// Dates have whole seconds.
     coarse: bool,
+    /// The volume has names decomposed, and they are listed composed: what a program made as `é` it looks for as that.
+    composes: bool,
 }
 
 /// What [`VolumeFs::new`] needs to know besides the volume.
@@ -70,6 +73,7 @@ pub(crate) struct Setting {
     pub(crate) owner: (Option<u32>, Option<u32>),
     pub(crate) umask: u16,
     pub(crate) gathers: bool,
+    pub(crate) decomposed: bool,
     pub(crate) gate: Arc<Gate>,
     pub(crate) notes: Arc<Notes>,
 }
@@ -77,13 +81,15 @@ pub(crate) struct Setting {
 impl VolumeFs {
     pub(crate) fn new(fs: Arc<dyn FileSystem>, change: Option<Arc<dyn FileSystemMut>>, setting: Setting) -> Self {
         let info = fs.volume();
-        let Setting { mounter, owner, umask, gathers, gate, notes } = setting;
+        let Setting { mounter, owner, umask, gathers, decomposed, gate, notes } = setting;
+        let is_hfs = info.format.starts_with("HFS");
         let view = View { root: fs.root(), mounter, owner, umask, block_size: info.block_size };
         Self {
             view,
             gathers: gathers && change.is_some(),
             folds: !info.case_sensitive,
-            coarse: info.format.starts_with("HFS"),
+            coarse: is_hfs,
+            composes: is_hfs && !decomposed,
             fs,
             change,
             files: Files::default(),
@@ -207,7 +213,8 @@ impl VolumeFs {
         }
         let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
         for (at, entry) in entries.iter().enumerate().skip(first) {
-            if add(at as u64 + 3, self.view.ino(entry.node), stat::file_type(entry.kind), &entry.name)? {
+            let name = if self.composes { hfsplus::composed(&entry.name) } else { Cow::Borrowed(&*entry.name) };
+            if add(at as u64 + 3, self.view.ino(entry.node), stat::file_type(entry.kind), &name)? {
                 break;
             }
         }

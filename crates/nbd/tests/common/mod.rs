@@ -115,6 +115,20 @@ impl Client {
 
     /// Sends a request; returns its cookie.
     pub(crate) fn request(&mut self, flags: u16, command: u16, offset: u64, len: u32, payload: &[u8]) -> u64 {
+        let bytes = [self.request_head(flags, command, offset, len), payload.to_vec()].concat();
+        self.send(&bytes);
+        self.cookie
+    }
+
+    /// Sends a request for each offset, all of them at once; returns the first one's cookie, which the others' follow.
+    pub(crate) fn requests(&mut self, command: u16, offsets: &[u64], len: u32) -> u64 {
+        let first = self.cookie + 1;
+        let bytes: Vec<u8> = offsets.iter().flat_map(|offset| self.request_head(0, command, *offset, len)).collect();
+        self.send(&bytes);
+        first
+    }
+
+    fn request_head(&mut self, flags: u16, command: u16, offset: u64, len: u32) -> Vec<u8> {
         self.cookie += 1;
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend(flags.to_be_bytes());
@@ -122,9 +136,7 @@ impl Client {
         bytes.extend(self.cookie.to_be_bytes());
         bytes.extend(offset.to_be_bytes());
         bytes.extend(len.to_be_bytes());
-        bytes.extend(payload);
-        self.send(&bytes);
-        self.cookie
+        bytes
     }
 
     /// The next reply to anything but a read: its cookie and error.
@@ -200,6 +212,22 @@ impl Client {
                 assert!(failed.is_some() || covered == read.len(), "{covered} of {len} bytes");
                 return (cookie, failed.map_or(Ok(read), Err));
             }
+        }
+    }
+
+    /// The next reply, which is that of a read of `len` bytes, in one piece.
+    pub(crate) fn whole_read_reply(&mut self, len: u32) -> (u64, Result<Vec<u8>, u32>) {
+        if !self.structured {
+            return self.read_reply(0, len);
+        }
+        assert_eq!(self.u32(), 0x668e_33ef);
+        let (flags, kind) = (self.u16(), self.u16());
+        let (cookie, chunk) = (self.u64(), self.u32());
+        let data = self.bytes(chunk as usize);
+        assert_eq!(flags, 1, "the last piece is the first");
+        match kind {
+            1 => (cookie, Ok(data[8..].to_vec())),
+            _ => (cookie, Err(u32::from_be_bytes(data[..4].try_into().unwrap()))),
         }
     }
 
