@@ -16,6 +16,7 @@ use crate::plan::{PlannedFile, bytes_of};
 use crate::report::{HOST, Report, SCHEMA, Series, Settings};
 
 const LAYER: &str = "benchmark";
+const UNOPTIMISED: &str = "measured with a program that the compiler did not optimise: sizes count, times do not";
 /// What a pause is cut into, so that nobody who wants to stop waits for all of it.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -127,7 +128,8 @@ impl Report {
             settings: settings.clone(),
             series: Vec::new(),
             ratios: Vec::new(),
-            notes: Vec::new(),
+            compressed: Vec::new(),
+            notes: if cfg!(debug_assertions) { vec![UNOPTIMISED.to_owned()] } else { Vec::new() },
         }
     }
 }

@@ -99,6 +99,29 @@ impl References {
     pub fn of<'a>(&'a self, image: &'a str, key_bits: u32, direction: Direction) -> impl Iterator<Item = &'a Speed> {
         self.speeds.iter().filter(move |speed| speed.image == image && speed.key_bits == key_bits && speed.direction == direction)
     }
+
+    /// What was published of the size of images of a kind, in bytes, at this step of this benchmark. Only of plain ones is any known.
+    pub fn sizes(&self, benchmark: &str, image: &str, key_bits: u32, at: &str) -> Vec<(u64, &Space)> {
+        let of_kind = self.space.iter().filter(|space| space.image == image && key_bits == 0);
+        let sizes = of_kind.filter_map(|space| {
+            let size = match (benchmark, space.article.as_str(), at) {
+                ("images, space", "space", "new") | ("images, refill", "asif", "new") => Some(space.fresh),
+                ("images, space", "space", "full") => space.full,
+                ("images, space", "space", "emptied") | ("images, refill", "asif", "part full: removed") => space.emptied,
+                ("images, space", "space", "compacted again") => space.compacted,
+                _ => None,
+            };
+            Some((size?, space))
+        });
+        sizes.collect()
+    }
+}
+
+impl Compressed {
+    /// Speed of reading it compressed over that of reading it as it is.
+    pub fn speed(&self) -> Option<f64> {
+        Some(self.read_plain? / self.read_compressed?)
+    }
 }
 
 impl Speed {
@@ -125,5 +148,12 @@ mod tests {
         assert!(all.articles.len() >= 5 && all.compression.len() == 5);
         assert!(all.speeds.iter().all(|speed| speed.ratio().is_some_and(|ratio| (0.0..2.0).contains(&ratio))));
         assert_eq!(all.of("ASIF", 0, Direction::Write).count(), 3);
+        let size = |benchmark, image, key_bits, at| all.sizes(benchmark, image, key_bits, at).first().map(|(size, _)| *size);
+        assert_eq!(size("images, space", "UDSB", 0, "full"), Some(104_080_000_000));
+        assert_eq!(size("images, refill", "ASIF", 0, "part full: removed"), Some(954_000_000));
+        assert_eq!(
+            (size("images, refill", "ASIF", 256, "new"), size("images, space", "UDRW", 0, "compacted again")),
+            (None, None)
+        );
     }
 }

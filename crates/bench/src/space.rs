@@ -41,7 +41,7 @@ pub struct Case {
     pub format: Format,
     /// Bits of its AES key; 0 for none.
     pub key_bits: u32,
-    /// The file system within. The bounds are those of HFS+; an emptied APFS volume was seen to take more.
+    /// The file system within.
     pub file_system: NewFormat,
     /// What every size of the original is divided by.
     pub scale: u64,
@@ -50,11 +50,15 @@ pub struct Case {
 }
 
 impl Case {
-    /// Every container that can be changed, plain and encrypted, with an HFS+ volume.
+    /// Every container that can be changed, plain and encrypted, with an HFS+ volume and with APFS.
     pub fn all(scale: u64) -> Vec<Self> {
-        let formats = [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif];
-        let each = |format| [0, 256].map(|key_bits| Self { format, key_bits, file_system: NewFormat::HfsPlus, scale, seed: 1 });
-        formats.into_iter().flat_map(each).collect()
+        let mut all = Vec::new();
+        for file_system in [NewFormat::HfsPlus, NewFormat::Apfs] {
+            for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
+                all.extend([0, 256].map(|key_bits| Self { format, key_bits, file_system, scale, seed: 1 }));
+            }
+        }
+        all
     }
 
     /// Bytes of the disk.
@@ -65,7 +69,9 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.format, if self.key_bits > 0 { " encrypted" } else { "" })
+        let encrypted = if self.key_bits > 0 { " encrypted" } else { "" };
+        let file_system = if self.file_system == NewFormat::Apfs { "APFS" } else { "HFS+" };
+        write!(f, "{}{encrypted}, {file_system}", self.format)
     }
 }
 

@@ -232,6 +232,103 @@ fn protocols_have_their_steps() {
 }
 
 #[test]
+fn compressed_files_are_read_cold_and_warm() {
+    let scratch = scratch();
+    let kept = ["-o", "run.html", "-o", "run.md", "--verify"];
+    let ours = ["bench", "images", "work", "--scale", "0.002", "--protocol", "r6", "--type", "udrw", "--fs", "hfs+"];
+    let report = scratch.json(&[&ours[..], &kept].concat());
+    // The host and the image without compression, and three ways to compress, each cold and warm.
+    assert_eq!(labels(&report).len(), 2 * 5);
+    for series in report["series"].as_array().unwrap() {
+        assert_eq!(series["samples"].as_array().unwrap().len(), 3 * 5, "three readings of each file");
+    }
+    let files = report["compressed"].as_array().unwrap();
+    let kinds: Vec<_> = files.iter().filter(|file| file["file"] == "text of 80 bytes").map(|file| &file["kind"]).collect();
+    assert!(kinds.len() == 3 && [3, 7, 11].iter().all(|kind| kinds.contains(&&Value::from(*kind))), "{kinds:?}");
+    let packed = files.iter().filter(|file| file["kind"].is_number());
+    assert!(packed.clone().all(|file| file["after"].as_u64() < file["before"].as_u64() && file["attribute"].as_u64() > Some(15)));
+    assert!(packed.count() >= 9, "{files:?}");
+    let page = fs::read_to_string(scratch.path("run.md")).unwrap();
+    assert!(page.contains("Compressed files: UDRW, HFS+, library, zlib") && page.contains("27.7 %"), "{page}");
+    let page = fs::read_to_string(scratch.path("run.html")).unwrap();
+    let plot = page.split("<svg").find(|plot| plot.contains("plot-compression-saved")).unwrap();
+    assert!(plot.matches("data-value").count() == 15 && plot.contains("data-reference=\"27.7\""));
+    assert!(is_empty(&scratch, "work"));
+}
+
+#[test]
+fn an_interrupt_ends_servers_too() {
+    let scratch = scratch();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+        .args(images(&["--type", "asif", "--via", "nbd", "--seed", "2", "--pause", "60"]))
+        .current_dir(scratch.path("."))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!((0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        !is_empty(&scratch, "work")
+    }));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(is_empty(&scratch, "work"));
+}
+
+/// Runs the command where `work` is a disk of its own, of 100 MB, that `before` sees first; `meanwhile` runs beside it. `None` where
+/// nobody may mount one.
+#[cfg(target_os = "linux")]
+fn on_small_disk(scratch: &Scratch, before: &str, meanwhile: &str, args: &[&str]) -> Option<std::process::Output> {
+    let script = format!(
+        r#"mount -t tmpfs -o size=100m tmpfs work || exit 99
+        until_there() {{ n=0; until eval "$@" > /dev/null 2>&1 || [ $((n += 1)) -gt 600 ]; do sleep 0.05; done; }}
+        {before}
+        ( {meanwhile} ) & beside=$!
+        "$@"; code=$?
+        wait $beside
+        rm -f work/filler
+        [ -z "$(ls -A work)" ] || exit 98
+        exit $code"#
+    );
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_bandsaw")]).args(args);
+    let output = unshare.current_dir(scratch.path(".")).output().ok()?;
+    let refused = output.status.code() == Some(99) || common::stderr(&output).starts_with("unshare:");
+    if refused {
+        eprintln!("skipped: a disk cannot be mounted here: {}", common::stderr(&output));
+    }
+    (!refused).then_some(output)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn disks_that_fail_are_left_as_they_were() {
+    let scratch = scratch();
+    let failed = |output: std::process::Output, word: &str| {
+        let said = common::stderr(&output);
+        assert!(output.status.code() == Some(1) && said.contains(word), "{:?}: {said}", output.status);
+    };
+    // Full before anything begins.
+    let large = ["bench", "files", "work", "--sizes", "200MB", "--sets", "1"];
+    let Some(output) = on_small_disk(&scratch, "true", "true", &large) else { return };
+    failed(output, "are free");
+    // Another program takes the rest while the image rests, before its files are written.
+    let filler = "until_there \"ls work/*/*/image.img\"; head -c 200m /dev/zero > work/filler";
+    let images = ["bench", "images", "work", "--scale", "0.0001", "--sizes", "20GB", "--sets", "2"];
+    let images = [&images[..], &["--type", "udrw", "--fs", "hfs+", "--pause", "2"]].concat();
+    failed(on_small_disk(&scratch, "true", filler, &images).unwrap(), "No space left");
+    // A file goes away before it is read.
+    let remove = "until_there \"ls work/*/003-*\"; rm work/*/001-*";
+    let files = ["bench", "files", "work", "--sizes", "1MB", "--sets", "3", "--pause", "3"];
+    let gone = on_small_disk(&scratch, "true", remove, &files).unwrap();
+    assert!(!gone.status.success() && common::stderr(&gone).contains("work/bandsaw-bench-"), "{}", common::stderr(&gone));
+    assert_ne!(gone.status.code(), Some(98));
+    // Nothing can be made in it.
+    let files = ["bench", "files", "work", "--scale", "0.0001"];
+    failed(on_small_disk(&scratch, "mount -o remount,ro work", "true", &files).unwrap(), "Read-only file system");
+}
+
+#[test]
 fn images_that_cannot_be_are_refused_before() {
     let scratch = scratch();
     assert!(scratch.fails(2, &images(&["--type", "udzo"])).contains("udrw"));

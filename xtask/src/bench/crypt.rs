@@ -97,7 +97,7 @@ fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Resu
 }
 
 /// How long `openssl speed` says that so many bytes take.
-fn openssl(cipher: &str, size: u64) -> Result<Duration> {
+pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
     let args = ["speed", "-seconds", "1", "-bytes", "65536", "-evp", cipher];
     let output = Command::new("openssl").args(args).stdin(Stdio::null()).output().context("openssl speed")?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -13,6 +13,7 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::{FileSystem, FileSystemExt, Fork, RESOURCE_FORK};
 use bandsaw::open::{OpenOptions, open};
 use bandsaw::progress::Silent;
+use bandsaw_bench::images::article::text;
 use rayon::prelude::*;
 
 use super::codecs::{SOURCES, gather};
@@ -171,34 +172,6 @@ fn small_file(bench: &Bench) -> Result<Option<Case>> {
         super::remove(&dir.join(name));
     }
     Ok(Some(small))
-}
-
-/// Words as texts have them: a few often, many seldom.
-pub(crate) fn text(len: usize) -> Vec<u8> {
-    let mut state = 0x2545_F491_4F6C_DD1D_u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let letters = b"etaoinshrdlucmfwypvbgk";
-    let word = |mut n: u64| {
-        let mut word = Vec::new();
-        while n > 0 || word.len() < 2 {
-            word.push(letters[(n % 22) as usize]);
-            n /= 22;
-        }
-        word
-    };
-    let mut text = Vec::with_capacity(len + 16);
-    while text.len() < len {
-        let range = 10 << (random() % 11);
-        text.extend(word(random() % range));
-        text.extend(if random().is_multiple_of(12) { &b".\n"[..] } else { b" " });
-    }
-    text.truncate(len);
-    text
 }
 
 /// A tree of system files, built compressed.

@@ -4,7 +4,8 @@
 
 mod codecs;
 mod crypt;
-pub(crate) mod decmpfs;
+mod decmpfs;
+mod encrypted_volume;
 mod formats;
 mod harness;
 mod measure;
@@ -97,6 +98,7 @@ const GROUPS: &[Group] = &[
     (&[31], volumes::lookups),
     (&[32], volumes::checks),
     (&[33], harness::files),
+    (&[34], encrypted_volume::reads),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -129,7 +131,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match args.report.as_str() {
         "-" => print!("{}", report.markdown()),
         path => {
-            std::fs::write(path, report.markdown())?;
+            let protocols = report::protocols(&Path::new(path).with_extension(""))?;
+            std::fs::write(path, report.markdown() + &protocols)?;
             std::fs::write(Path::new(path).with_extension("json"), report.json()?)?;
         }
     }

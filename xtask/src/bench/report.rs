@@ -113,6 +113,30 @@ impl Report {
     }
 }
 
+/// The second part of the page: what `bandsaw bench` wrote into the folder beside it, a file for each protocol. Empty without one.
+pub(super) fn protocols(folder: &Path) -> Result<String> {
+    let Ok(listed) = std::fs::read_dir(folder) else { return Ok(String::new()) };
+    let mut parts = listed.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    parts.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    parts.sort();
+    let mut page = String::from(PROTOCOLS);
+    for part in parts {
+        page.push('\n');
+        page.push_str(&std::fs::read_to_string(&part).with_context(|| part.display().to_string())?);
+    }
+    Ok(page)
+}
+
+const PROTOCOLS: &str = "
+# The articles' protocols
+
+Written by `bandsaw bench files` and `bandsaw bench images`, each part by one run, whose machine, scale and file system it names.
+
+What must not be concluded: a scaled run keeps the number of files and makes them smaller, so that latency counts for more; files
+under 1 MB tell the speed of memory. Where caches could not be dropped, reading tells the speed of memory, too. Ratios are to files
+in the host's own folder in the same run; what was published of Apple's images was measured on Macs, and stands beside for its ratios alone.
+";
+
 const PREFACE: &str = "# Benchmarks
 
 Written by `cargo xtask bench`; every sample is in `benchmarks.json` beside this page.

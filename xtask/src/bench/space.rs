@@ -33,7 +33,7 @@ fn case(goal: u32, name: String, reference: impl Into<String>, at_least: f64, wo
     Case { goal, name, reference: reference.into(), at_least, pairs: Vec::new(), work }
 }
 
-fn volume(path: &Path, format: Format, len: u64) -> Result<()> {
+fn volume(path: &Path, format: Format, band_size: Option<u64>, len: u64) -> Result<()> {
     let volume = NewVolume {
         layout: Layout::Gptspud,
         name: "Bench".into(),
@@ -41,7 +41,7 @@ fn volume(path: &Path, format: Format, len: u64) -> Result<()> {
         block_size: None,
         source: Source::Empty,
     };
-    let options = CreateOptions { format, len: Some(len), volume: Some(volume), ..CreateOptions::default() };
+    let options = CreateOptions { format, band_size, len: Some(len), volume: Some(volume), ..CreateOptions::default() };
     create(path, options, &Silent)?;
     Ok(())
 }
@@ -57,7 +57,7 @@ pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
     for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
         let path = bench.dir.join("inside");
         super::remove(&path);
-        volume(&path, format, 3 * size)?;
+        volume(&path, format, None, 3 * size)?;
         let image = open(&path)?;
         let inside = image.file_system_mut(None)?;
         let (from, to) = (bench.dir.join("from"), bench.dir.join("to"));
@@ -65,6 +65,8 @@ pub(super) fn within_one_image(bench: &Bench) -> Result<Vec<Case>> {
         write(&plain(&from)?, size)?;
         let ours = || {
             let _ = inside.remove(inside.root(), "to");
+            // Its storage goes back here, as the host's does when its file is removed.
+            inside.sync()?;
             let source =
                 inside.open(inside.lookup(inside.root(), "from")?.map(|found| found.id).unwrap_or(inside.root()), Fork::Data)?;
             time(|| copy(&source, &make(&*inside, "to", size)?, size))
@@ -110,9 +112,9 @@ pub(super) fn comes_back(bench: &Bench) -> Result<Vec<Case>> {
         let measured = run(&path, &protocol, &Silent)?;
         super::remove(&path);
         let mb = |bytes: u64| bytes as f64 / 1e6;
-        let mut full = case(24, format!("{protocol}, HFS+, full"), APPLES_FULL, 1.0, Work::Memory);
+        let mut full = case(24, format!("{protocol}, full"), APPLES_FULL, 1.0, Work::Memory);
         full.pairs.push((mb(measured.full), mb(measured.most_when_full())));
-        let mut empty = case(24, format!("{protocol}, HFS+, emptied and compacted"), APPLES_EMPTY, 1.0, Work::Memory);
+        let mut empty = case(24, format!("{protocol}, emptied and compacted"), APPLES_EMPTY, 1.0, Work::Memory);
         empty.pairs.push((mb(measured.compacted), mb(measured.most_when_empty())));
         [&full, &empty].into_iter().for_each(Case::tell);
         cases.extend([full, empty]);
@@ -129,7 +131,7 @@ fn many_bands(bench: &Bench) -> Result<Case> {
     let mut case = case(24, format!("compaction of {bands} bands"), "2 s", 1.0, Work::Run);
     for _ in 0..bench.rounds {
         super::remove(&path);
-        volume(&path, Format::Udsb, bands * BAND)?;
+        volume(&path, Format::Udsb, Some(BAND), bands * BAND)?;
         {
             let image = open(&path)?;
             let inside = image.file_system_mut(None)?;

@@ -1,78 +1,162 @@
-//! Trees of files into an HFS+ volume and out of it (goals 20 and 21).
+//! Trees of files into volumes and out of them (goals 20 and 21).
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use super::Bench;
-use super::measure::{Case, Work};
+use super::measure::{Case, Work, time};
 use super::startup::{present, process};
 
 /// Files in the tree.
 const FILES: u64 = 50_000;
 
-/// Builds 50,000 files against `tar cf` and `fstool`, extracts them against `tar x` and `7zz`.
+/// File systems that trees are built into.
+const FILE_SYSTEMS: [&str; 3] = ["hfs+", "hfs+j", "apfs"];
+
+/// What the cases leave in the scratch folder.
+const LEFT: [&str; 9] = ["tree", "b.img", "h.img", "f.img", "t.tar", "out.bandsaw", "out.tar", "out.7zz", "out.cp"];
+
+/// Builds 50,000 files against `tar cf`, `fstool` and each other, extracts them against `tar x`, `7zz` and `fsapfsmount`.
 pub(super) fn build_and_extract(bench: &Bench) -> Result<Vec<Case>> {
     let files = ((FILES as f64 * bench.scale) as u64).max(1000);
-    let tree = bench.dir.join("tree");
-    grow_tree(&tree, files)?;
-    let dir = bench.dir.as_path();
-    let case = |goal: u32, name: &str, reference: &str, least: f64| Case {
-        goal,
-        name: format!("{name}, {files} files"),
-        reference: reference.to_owned(),
-        at_least: least,
-        pairs: Vec::new(),
-        work: Work::Files(files),
-    };
-    let clean = |name: &str| super::remove(&dir.join(name));
-    let build = || {
-        clean("b.img");
-        process(
-            &bench.bandsaw,
-            &["create", "b.img", "--format", "udrw", "--fs", "hfs+", "--volname", "Bench", "--from", "tree", "--layout", "none"],
-            dir,
-        )
-    };
-    let extract = || {
-        clean("out.bandsaw");
-        process(&bench.bandsaw, &["extract", "b.img", "out.bandsaw"], dir)
-    };
-    let tar_create = || {
-        clean("t.tar");
-        process("tar".as_ref(), &["cf", "t.tar", "-C", "tree", "."], dir)
-    };
-    let mut cases = vec![case(20, "create --from", "tar cf", 1.0).measure(bench.rounds, build, tar_create)?];
-    if present("fstool") {
-        let fstool = || {
-            clean("f.img");
-            process("fstool".as_ref(), &["create", "-t", "hfs+", "tree", "-o", "f.img"], dir)
-        };
-        cases.push(case(20, "create --from", "fstool create -t hfs+", 1.7).measure(bench.rounds, build, fstool)?);
-        clean("f.img");
-    } else {
-        eprintln!("  fstool is absent: its case is left out (cargo install fstool)");
+    grow_tree(&bench.dir.join("tree"), files)?;
+    let trees = Trees { bench, dir: &bench.dir, files };
+    let mut cases = Vec::new();
+    for fs in FILE_SYSTEMS {
+        trees.builds(fs, &mut cases)?;
+        trees.extractions(fs, &mut cases)?;
     }
-    let tar_extract = || {
-        clean("out.tar");
-        std::fs::create_dir(dir.join("out.tar"))?;
-        process("tar".as_ref(), &["xf", "t.tar", "-C", "out.tar"], dir)
-    };
-    cases.push(case(21, "extract", "tar x", 0.9).measure(bench.rounds, extract, tar_extract)?);
-    clean("out.tar");
-    if present("7zz") {
-        let seven = || {
-            clean("out.7zz");
-            process("7zz".as_ref(), &["x", "-oout.7zz", "-y", "b.img"], dir)
-        };
-        cases.push(case(21, "extract", "7zz x", 1.0).measure(bench.rounds, extract, seven)?);
-    } else {
-        eprintln!("  7zz is absent: its case is left out (apt install 7zip)");
-    }
-    for name in ["tree", "b.img", "t.tar", "out.bandsaw", "out.7zz"] {
-        clean(name);
-    }
+    LEFT.iter().for_each(|name| trees.clean(name));
     Ok(cases)
+}
+
+struct Trees<'a> {
+    bench: &'a Bench,
+    dir: &'a Path,
+    files: u64,
+}
+
+impl Trees<'_> {
+    fn case(&self, goal: u32, name: &str, reference: &str, at_least: f64) -> Case {
+        Case {
+            goal,
+            name: format!("{name}, {} files", self.files),
+            reference: reference.to_owned(),
+            at_least,
+            pairs: Vec::new(),
+            work: Work::Files(self.files),
+        }
+    }
+
+    fn clean(&self, name: &str) {
+        super::remove(&self.dir.join(name));
+    }
+
+    /// Goal 20; leaves the volume in `b.img`.
+    fn builds(&self, fs: &str, cases: &mut Vec<Case>) -> Result<()> {
+        let rounds = self.bench.rounds;
+        let ours = || self.build(fs, "b.img");
+        let name = format!("create --fs {fs} --from");
+        if fs == "apfs" {
+            // At most 1.5 times the time.
+            let case = self.case(20, &name, "create --fs hfs+ --from", 1.0 / 1.5);
+            cases.push(case.measure(rounds, ours, || self.build("hfs+", "h.img"))?);
+            return Ok(());
+        }
+        let tar = || {
+            self.clean("t.tar");
+            process("tar".as_ref(), &["cf", "t.tar", "-C", "tree", "."], self.dir)
+        };
+        cases.push(self.case(20, &name, "tar cf", 1.0).measure(rounds, ours, tar)?);
+        if present("fstool") {
+            let fstool = || {
+                self.clean("f.img");
+                process("fstool".as_ref(), &["create", "-t", "hfs+", "tree", "-o", "f.img"], self.dir)
+            };
+            cases.push(self.case(20, &name, "fstool create -t hfs+", 1.7).measure(rounds, ours, fstool)?);
+        } else {
+            eprintln!("  fstool is absent: its case is left out (cargo install fstool)");
+        }
+        Ok(())
+    }
+
+    fn build(&self, fs: &str, name: &str) -> Result<Duration> {
+        self.clean(name);
+        let args = ["create", name, "--format", "udrw", "--fs", fs, "--volname", "Bench", "--from", "tree", "--layout", "none"];
+        process(&self.bench.bandsaw, &args, self.dir)
+    }
+
+    /// Goal 21, from the volume in `b.img`.
+    fn extractions(&self, fs: &str, cases: &mut Vec<Case>) -> Result<()> {
+        let rounds = self.bench.rounds;
+        let ours = self.bench.bandsaw.to_str().context("a folder with a name in UTF-8")?;
+        let extract = |on: &[&str]| {
+            self.clean("out.bandsaw");
+            self.on(on, &[ours, "extract", "b.img", "out.bandsaw"])
+        };
+        let seven = |on: &[&str]| {
+            self.clean("out.7zz");
+            self.on(on, &["7zz", "x", "-oout.7zz", "-y", "b.img"])
+        };
+        let tar = || {
+            self.clean("out.tar");
+            std::fs::create_dir(self.dir.join("out.tar"))?;
+            process("tar".as_ref(), &["xf", "t.tar", "-C", "out.tar"], self.dir)
+        };
+        let name = format!("extract from {fs}");
+        cases.push(self.case(21, &name, "tar x", 0.9).measure(rounds, || extract(&[]), tar)?);
+        if present("7zz") {
+            cases.push(self.case(21, &name, "7zz x", 1.5).measure(rounds, || extract(&[]), || seven(&[]))?);
+            if present("taskset") {
+                let one = ["taskset", "-c", "0"];
+                let case = self.case(21, &format!("{name} on one core"), "7zz x on one core", 1.0);
+                cases.push(case.measure(rounds, || extract(&one), || seven(&one))?);
+            } else {
+                eprintln!("  taskset is absent: its case is left out (apt install util-linux)");
+            }
+        } else {
+            eprintln!("  7zz is absent: its cases are left out (apt install 7zip)");
+        }
+        if fs != "apfs" {
+            return Ok(());
+        }
+        if present("fsapfsmount") && present("fusermount") && Path::new("/dev/fuse").exists() {
+            // It is slow enough for its time to say something at once.
+            let case = self.case(21, &name, "fsapfsmount and cp", 3.0);
+            cases.push(case.measure(rounds.min(2), || extract(&[]), || self.copy_from_mount())?);
+        } else {
+            eprintln!("  fsapfsmount is absent: its case is left out (apt install libfsapfs-utils fuse3)");
+        }
+        Ok(())
+    }
+
+    /// Times a command line, with another before it that says where it is to run.
+    fn on(&self, before: &[&str], line: &[&str]) -> Result<Duration> {
+        let line = [before, line].concat();
+        process(line[0].as_ref(), &line[1..], self.dir)
+    }
+
+    /// Mounts the volume in `b.img` by libfsapfs and copies all of it.
+    fn copy_from_mount(&self) -> Result<Duration> {
+        self.clean("out.cp");
+        let at = self.dir.join("fsapfs.mnt");
+        std::fs::create_dir_all(&at)?;
+        let copied = time(|| {
+            // It stays behind and must not hold on to what the bench writes to.
+            let mut mount = Command::new("fsapfsmount");
+            mount.args(["b.img", "fsapfs.mnt"]).current_dir(self.dir);
+            let mounted = mount.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            ensure!(mounted.context("fsapfsmount")?.success(), "fsapfsmount failed");
+            process("cp".as_ref(), &["-r", "fsapfs.mnt", "out.cp"], self.dir)
+        });
+        let unmounted = Command::new("fusermount").args(["-u", "-z"]).arg(&at).status();
+        ensure!(unmounted.context("fusermount")?.success(), "the mount of fsapfsmount stays");
+        std::fs::remove_dir(&at)?;
+        copied
+    }
 }
 
 /// `files` files in folders of a hundred, most of them small, one in fifty large: 8.5 KB on average.

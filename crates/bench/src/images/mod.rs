@@ -4,6 +4,8 @@
 //! * `protocol.rs`: the steps.
 //! * `subject.rs`: an image, or the host, attached and detached.
 
+pub mod article;
+mod compression;
 mod kind;
 mod nbd;
 mod process;
@@ -18,6 +20,7 @@ use bandsaw::container::Format;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
+pub(crate) use compression::STEPS;
 pub use kind::{Kind, Via};
 
 use crate::folder::{clean_up, scratch, seconds_since_1970};
@@ -25,8 +28,8 @@ use crate::machine::Room;
 use crate::noise::Noise;
 use crate::plan::{Plan, PlannedFile, bytes_of};
 use crate::report::{Report, Settings};
-use protocol::{Walk, folder_of, volume_of};
-use subject::Subject;
+use protocol::{Walk, volume_of};
+use subject::{Subject, folder_of};
 
 const LAYER: &str = "benchmark";
 /// Bytes of the articles' images.
@@ -60,6 +63,8 @@ pub enum Protocol {
     Bands,
     /// R5: empty, part full, emptied.
     Refill,
+    /// R6: files stored compressed, read cold and warm.
+    Compression,
 }
 
 impl Protocol {
@@ -71,6 +76,7 @@ impl Protocol {
             Self::Space => "space",
             Self::Bands => "bands",
             Self::Refill => "refill",
+            Self::Compression => "compression",
         }
     }
 }
@@ -112,6 +118,13 @@ impl Announced {
         if options.protocol == Protocol::Space {
             return Self::space(folder, options);
         }
+        if options.protocol == Protocol::Compression {
+            let (planned, subjects) = (compression::bytes(options.settings.plan.scale), compression::cases(options).len());
+            let image = (planned + planned / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
+            // A volume is built beside what is packed for it.
+            let bytes = planned * (1 + 2 * subjects as u64);
+            return Self { files: Vec::new(), subjects, bytes, image, room: Room::of(folder)? }.fits(folder, planned);
+        }
         let files = files(options)?;
         let subjects = subjects(options, folder).len();
         let bands = options.protocol == Protocol::Bands;
@@ -123,7 +136,7 @@ impl Announced {
         let nominal = (IMAGE as f64 * options.settings.plan.scale) as u64;
         let image = nominal.max((planned * holds * 1.25) as u64 + LEAST_IMAGE).next_multiple_of(1 << 20);
         let bytes = (planned * writes * subjects as f64) as u64;
-        Self { files, subjects, bytes, image, room: Room::of(folder)? }.fits(folder)
+        Self { files, subjects, bytes, image, room: Room::of(folder)? }.fits(folder, 0)
     }
 }
 
@@ -135,12 +148,12 @@ impl Announced {
         }
         let (room, subjects) = (Room::of(folder)?, options.kinds.len());
         let image = options.kinds.iter().map(|kind| space::case(kind, options).disk_len()).max().unwrap_or(0);
-        Self { files: Vec::new(), subjects, bytes: 3 * image * subjects as u64, image, room }.fits(folder)
+        Self { files: Vec::new(), subjects, bytes: 3 * image * subjects as u64, image, room }.fits(folder, 0)
     }
 
-    /// Whether an image has room, which may take all of its length.
-    fn fits(self, folder: &Path) -> Result<Self> {
-        if self.image <= self.room.free {
+    /// Whether an image has room, which may take all of its length, and so many bytes beside it.
+    fn fits(self, folder: &Path, beside: u64) -> Result<Self> {
+        if self.image.saturating_add(beside) <= self.room.free {
             return Ok(self);
         }
         let message = format!("an image of {} bytes is to be filled, and {} are free", self.image, self.room.free);
@@ -185,6 +198,13 @@ pub fn run(folder: &Path, options: &Options, announced: &Announced, progress: &d
     let mut report = Report::begin(&format!("images, {}", options.protocol.name()), folder, &options.settings);
     if options.protocol == Protocol::Space {
         space::run(folder, options, &mut report, progress)?;
+        report.ended = seconds_since_1970();
+        return Ok(report);
+    }
+    if options.protocol == Protocol::Compression {
+        compression::run(folder, options, announced.image, &mut report, progress)?;
+        report.compare_with_host();
+        report.notes.push("files of the article, those over 1 MB at scale; zlib at level 5".to_owned());
         report.ended = seconds_since_1970();
         return Ok(report);
     }

@@ -1,9 +1,16 @@
 //! What a process uses, as the system tells it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::clock::{Clock, HostClock};
 use crate::report::Process;
+
+/// How often its threads are counted.
+const OFTEN: Duration = Duration::from_millis(20);
 
 /// A process that is watched from here on: this one, or a server.
 #[derive(Debug)]
@@ -11,11 +18,17 @@ pub(super) struct Watched {
     id: u32,
     clock: HostClock,
     before: Option<(Duration, Duration)>,
+    threads: Threads,
 }
 
 impl Watched {
     pub(super) fn new(id: u32) -> Self {
-        Self { id, clock: HostClock::default(), before: times(id) }
+        Self { id, clock: HostClock::default(), before: times(id), threads: Threads::count(id) }
+    }
+
+    /// The same process from now on.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(self.id)
     }
 
     /// What it used since; `None` where the system does not tell.
@@ -25,8 +38,48 @@ impl Watched {
             real: self.clock.now().as_secs_f64(),
             user: user.saturating_sub(user_before).as_secs_f64(),
             system: system.saturating_sub(system_before).as_secs_f64(),
-            threads: threads(self.id)?,
+            threads: self.threads.most()?,
         })
+    }
+}
+
+/// The threads of a process, counted by a thread of ours until this is dropped.
+#[derive(Debug)]
+struct Threads {
+    most: Arc<AtomicU64>,
+    /// The counting ends with it.
+    goes_on: Option<Sender<()>>,
+    counting: Option<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn count(id: u32) -> Self {
+        // One of ours is not part of what is watched.
+        let of_ours = u64::from(id == std::process::id());
+        let most = Arc::new(AtomicU64::new(threads(id).unwrap_or_default()));
+        let (goes_on, ended) = mpsc::channel::<()>();
+        let counted = Arc::clone(&most);
+        let counting = thread::Builder::new().name("threads".into()).spawn(move || {
+            while ended.recv_timeout(OFTEN) == Err(RecvTimeoutError::Timeout) {
+                let Some(threads) = threads(id) else { return };
+                counted.fetch_max(threads.saturating_sub(of_ours), Ordering::Relaxed);
+            }
+        });
+        Self { most, goes_on: Some(goes_on), counting: counting.ok() }
+    }
+
+    fn most(&self) -> Option<u64> {
+        Some(self.most.load(Ordering::Relaxed)).filter(|most| *most > 0)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.goes_on = None;
+        if let Some(counting) = self.counting.take() {
+            // It cannot panic.
+            let _ = counting.join();
+        }
     }
 }
 
@@ -47,6 +100,8 @@ fn threads(id: u32) -> Option<u64> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -60,5 +115,38 @@ mod tests {
         std::hint::black_box(sum);
         let used = watched.so_far().unwrap();
         assert!(used.threads >= 1 && used.real >= 0.12 && used.user + used.system > 0.0, "{used:?}");
+    }
+
+    /// Threads that have ended when it is asked were counted all the same.
+    #[test]
+    fn the_most_threads_are_told() {
+        let watched = Watched::new(std::process::id());
+        let before = watched.so_far().unwrap().threads;
+        thread::scope(|scope| {
+            let (end, ended) = mpsc::channel::<()>();
+            let ended = Arc::new(std::sync::Mutex::new(ended));
+            for _ in 0..20 {
+                let ended = Arc::clone(&ended);
+                scope.spawn(move || ended.lock().unwrap().recv());
+            }
+            // The tests beside this one have threads of their own, some of which may have ended.
+            let began = HostClock::default();
+            while watched.so_far().unwrap().threads < before + 10 {
+                assert!(began.now() < Duration::from_secs(20), "they are not counted");
+                thread::sleep(OFTEN);
+            }
+            drop(end);
+        });
+        assert!(watched.so_far().unwrap().threads >= before + 10);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_not_told_of() {
+        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let watched = Watched::new(child.id());
+        assert_eq!(watched.so_far().unwrap().threads, 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(watched.so_far(), None);
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! Every one runs on images and on the host's folder alike, so that the host is measured in the same run.
 
-use std::path::Path;
-
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
@@ -38,8 +36,8 @@ impl Walk<'_> {
             Protocol::Steady => self.steady()?,
             Protocol::Refill => self.refill()?,
             Protocol::Bands => self.bands()?,
-            // Walked by `space.rs`.
-            Protocol::Space => Vec::new(),
+            // Walked by `space.rs` and `compression.rs`.
+            Protocol::Space | Protocol::Compression => Vec::new(),
         };
         self.note("the end", true)?;
         self.subject.destroy()?;
@@ -184,13 +182,8 @@ impl Walk<'_> {
 pub(super) fn volume_of(protocol: Protocol) -> (f64, f64) {
     match protocol {
         Protocol::Rewrite => (1.0, 3.0),
-        Protocol::Steady | Protocol::Space => (1.0, 1.0),
+        Protocol::Steady | Protocol::Space | Protocol::Compression => (1.0, 1.0),
         Protocol::Refill => (1.4, 3.0),
         Protocol::Bands => (1.0, 1.2),
     }
-}
-
-/// Where a subject is.
-pub(super) fn folder_of(scratch: &Path, number: usize) -> std::path::PathBuf {
-    scratch.join(format!("subject-{number}"))
 }

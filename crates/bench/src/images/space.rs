@@ -5,6 +5,7 @@ use std::path::Path;
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
+use super::process::Watched;
 use super::{Kind, Options};
 use crate::folder::{clean_up, scratch};
 use crate::place::Cooled;
@@ -16,7 +17,9 @@ pub(super) fn run(folder: &Path, options: &Options, report: &mut Report, progres
     for kind in &options.kinds {
         let case = case(kind, options);
         let scratch = scratch(folder)?;
+        let watched = Watched::new(std::process::id());
         let measured = protocol(&scratch.path().join("image"), &case, progress)?;
+        let process = watched.so_far();
         clean_up(scratch)?;
         if !measured.is_tight() {
             let (full, empty) = (measured.most_when_full(), measured.most_when_empty());
@@ -25,6 +28,7 @@ pub(super) fn run(folder: &Path, options: &Options, report: &mut Report, progres
         let mut series = Series::new(kind.to_string(), None, Cooled::Kept, Vec::new());
         series.image = Some(kind.described());
         series.space = steps(&measured);
+        series.process = process;
         report.series.push(series);
     }
     Ok(())

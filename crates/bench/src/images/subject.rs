@@ -11,6 +11,7 @@ use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use bandsaw::device::{Access, BlockDevice, Slice};
 use bandsaw::fs::{FileSystemMut, VolumeEncryption, VolumeKey, apfs, hfsplus};
 use bandsaw::open::{self, Image, Keys, OpenOptions, Wanted};
+use bandsaw::ops::compress::{CompressOptions, FileReport};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::trim;
 use bandsaw::ops::usage::HostUsage;
@@ -121,9 +122,50 @@ impl Subject<'_> {
 
     /// Makes an image of `len` bytes; for the host, an empty folder.
     pub(super) fn create(&self, len: u64) -> Result<()> {
-        let failed = |source| Error::io(LAYER, "make", source).in_file(&self.folder);
-        std::fs::create_dir(&self.folder).map_err(failed)?;
-        let Some(kind) = self.kind else { return Ok(()) };
+        self.make_folder()?;
+        match self.kind {
+            Some(kind) => self.make(kind, len, Source::Empty, None, &Silent).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an image of `len` bytes with the files of the folder `from`, compressed if that is asked for; for the host, a folder
+    /// with copies. What came of the files that were to be compressed.
+    pub(super) fn fill(
+        &self,
+        len: u64,
+        from: &Path,
+        compress: Option<CompressOptions>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<FileReport>> {
+        self.make_folder()?;
+        if let Some(kind) = self.kind {
+            return self.make(kind, len, Source::Folder(from.to_owned()), compress, progress);
+        }
+        let copy = || {
+            for entry in std::fs::read_dir(from)? {
+                let entry = entry?;
+                let to = self.folder.join(entry.file_name());
+                std::fs::copy(entry.path(), &to)?;
+                std::fs::File::open(to)?.sync_all()?;
+            }
+            Ok(Vec::new())
+        };
+        copy().map_err(|source: std::io::Error| Error::io(LAYER, "copy files to", source).in_file(&self.folder))
+    }
+
+    fn make_folder(&self) -> Result<()> {
+        std::fs::create_dir(&self.folder).map_err(|source| Error::io(LAYER, "make", source).in_file(&self.folder))
+    }
+
+    fn make(
+        &self,
+        kind: Kind,
+        len: u64,
+        source: Source,
+        compress: Option<CompressOptions>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<FileReport>> {
         let file = self.folder.join("passphrase");
         std::fs::write(&file, PASSPHRASE).map_err(|source| Error::io(LAYER, "write", source).in_file(&file))?;
         let volume = NewVolume {
@@ -131,7 +173,7 @@ impl Subject<'_> {
             name: "Benchmark".to_owned(),
             format: kind.file_system,
             block_size: None,
-            source: Source::Empty,
+            source,
         };
         let encryption = (kind.key_bits > 0).then(|| Encryption {
             key_bits: kind.key_bits,
@@ -150,9 +192,10 @@ impl Subject<'_> {
                 hint: None,
                 iterations: LEAST_ITERATIONS,
             }),
+            compress,
             ..CreateOptions::default()
         };
-        create(&self.image(), options, &Silent).map(drop)
+        Ok(create(&self.image(), options, progress)?.compressed)
     }
 
     /// Removes everything of it.
@@ -294,6 +337,11 @@ impl Attached {
         }
         Ok(process)
     }
+}
+
+/// Where a subject is.
+pub(super) fn folder_of(scratch: &Path, number: usize) -> PathBuf {
+    scratch.join(format!("subject-{number}"))
 }
 
 fn secret() -> Secret {

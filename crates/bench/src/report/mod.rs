@@ -7,6 +7,7 @@
 //! * [`plot`]: its pictures, as SVG; as PNG, [`png`].
 
 mod chart;
+mod compression;
 pub mod csv;
 pub mod html;
 pub mod plot;
@@ -51,6 +52,9 @@ pub struct Report {
     pub series: Vec<Series>,
     /// Each image against the host, in each direction.
     pub ratios: Vec<Against>,
+    /// Files that are stored compressed, for the protocol that is about these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compressed: Vec<Compressed>,
     /// What the reader should know.
     pub notes: Vec<String>,
 }
@@ -141,9 +145,50 @@ pub struct Process {
 }
 
 impl Process {
+    /// Both one after the other; `None` if neither is known.
+    pub fn sum(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+        Some(Self {
+            real: one.real + other.real,
+            user: one.user + other.user,
+            system: one.system + other.system,
+            threads: one.threads.max(other.threads),
+        })
+    }
+
     /// Processors used on average.
     pub fn processors(&self) -> f64 {
         (self.user + self.system) / self.real.max(1e-9)
+    }
+}
+
+/// A file that is stored compressed. Sizes are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compressed {
+    /// The label of the series that it was read in, and that of the same file as it is.
+    pub series: String,
+    /// The same of the file as it is.
+    pub plain: String,
+    /// What is read.
+    pub file: String,
+    /// Its number among the samples.
+    pub number: u32,
+    /// The number of the way it is compressed; `None`: it stayed as it is.
+    pub kind: Option<u32>,
+    /// Bytes of its contents.
+    pub bytes: u64,
+    /// What it takes on the volume as it is: whole blocks.
+    pub before: u64,
+    /// What it takes compressed: whole blocks, and what is in the attribute.
+    pub after: u64,
+    /// What of that is in the attribute.
+    pub attribute: u64,
+}
+
+impl Compressed {
+    /// What is saved, in percent.
+    pub fn saved(&self) -> f64 {
+        100.0 * (1.0 - self.after as f64 / self.before.max(1) as f64)
     }
 }
 
@@ -193,6 +238,16 @@ impl Series {
 }
 
 impl Report {
+    /// Mean seconds of reading a file at `step`, as it is and compressed; `None` where that was not measured.
+    pub fn readings(&self, file: &Compressed, step: &str) -> [Option<f64>; 2] {
+        [&file.plain, &file.series].map(|label| {
+            let series = self.series.iter().filter(|series| series.label == *label && series.step.as_deref() == Some(step));
+            let samples = series.flat_map(|series| &series.samples).filter(|sample| sample.number == file.number);
+            let seconds: Vec<f64> = samples.map(|sample| sample.seconds).collect();
+            (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
+        })
+    }
+
     /// Computes each series against the host's at the same step; where the host has no such step, against all of the host's.
     pub fn compare_with_host(&mut self) {
         let of_host = |direction, step: &Option<String>| -> Vec<_> {

@@ -23,6 +23,7 @@ pub fn plots(report: &Report) -> Vec<Plot> {
     plots.extend([Direction::Write, Direction::Read].into_iter().filter_map(|direction| ratios(report, direction)));
     plots.extend(band_sizes(report));
     plots.extend(space(report));
+    plots.extend(super::compression::plots(report));
     plots
 }
 
@@ -176,12 +177,21 @@ fn band_sizes(report: &Report) -> Option<Plot> {
     Some(chart.finish("bands", "Speed and the size of bands", about))
 }
 
-/// What images take on disk, from step to step.
+/// What images take on disk, from step to step, and what was published of it, at the run's scale.
 fn space(report: &Report) -> Option<Plot> {
     let series: Vec<_> = report.series.iter().enumerate().filter(|(_, series)| series.space.len() > 1).collect();
     let steps = series.iter().map(|(_, series)| series.space.len()).max()?;
-    let y =
-        Scale::linear(series.iter().flat_map(|(_, series)| series.space.iter().map(|space| space.on_disk as f64)), BOTTOM, TOP);
+    let published = |series: &Series, at: &str| {
+        let image = series.image.as_ref();
+        let all = image.map(|image| references().sizes(&report.benchmark, &image.format, image.key_bits, at));
+        let at_scale = |(size, space)| (size as f64 * report.settings.plan.scale, space);
+        all.unwrap_or_default().into_iter().map(at_scale).collect::<Vec<_>>()
+    };
+    let shown = series.iter().flat_map(|(_, series)| {
+        let theirs = series.space.iter().flat_map(|space| published(series, &space.at)).map(|(size, ..)| size);
+        series.space.iter().map(|space| space.on_disk as f64).chain(theirs).collect::<Vec<_>>()
+    });
+    let y = Scale::linear(shown, BOTTOM, TOP);
     let x = |step: usize| LEFT + (RIGHT - LEFT) * (step as f64 + 0.5) / steps as f64;
     let mut chart = Chart::default();
     chart.left_axis(&y, "on disk", decimal);
@@ -196,8 +206,16 @@ fn space(report: &Report) -> Option<Plot> {
             let data = format!(" data-on-disk=\"{}\"", space.on_disk);
             let title = format!("{}, {}: {}", series.name(), space.at, bytes(space.on_disk));
             chart.point(*n, (x(step), y.place(space.on_disk as f64)), &data, &title);
+            for (size, theirs) in published(series, &space.at) {
+                let article = references().articles.get(&theirs.article);
+                let from = article.map_or("", |article| article.date.as_str());
+                let title = format!("Apple's, {}: {} at this scale ({from}) {}", space.at, decimal(size), theirs.note);
+                chart.diamond((x(step), y.place(size)), &format!(" data-published-size=\"{size}\""), &title);
+            }
         }
         chart.legend(*n, &series.name());
     }
-    Some(chart.finish("space", "Size on disk", "What the files of an image take on the host after each step."))
+    let about = "What the files of an image take on the host after each step; diamonds are what was published of Apple's images, \
+                 times the scale of this run.";
+    Some(chart.finish("space", "Size on disk", about))
 }

@@ -1,6 +1,8 @@
 //! Results as rows of words: what the terminal, the page and docs/benchmarks.md show alike.
 
 use super::{Report, Series};
+use crate::images::STEPS;
+use crate::reference::references;
 use crate::sample::Direction;
 use crate::stats::Summary;
 use crate::units::{bytes, decimal, rate, seconds};
@@ -34,6 +36,7 @@ impl Table {
 /// All tables that a report has something to show in.
 pub fn tables(report: &Report) -> Vec<Table> {
     let mut tables = vec![speeds(report), lines(report), ratios(report), space(report), processes(report)];
+    tables.extend(compressed(report));
     tables.retain(|table| !table.rows.is_empty());
     tables
 }
@@ -153,6 +156,46 @@ fn processes(report: &Report) -> Table {
         ]);
     }
     table
+}
+
+/// Compressed files, a table for each way of storing them, beside what was published.
+pub fn compressed(report: &Report) -> Vec<Table> {
+    let mut tables: Vec<Table> = Vec::new();
+    // The run had an order of its own.
+    let mut files: Vec<_> = report.compressed.iter().collect();
+    files.sort_by_key(|file| (&file.series, file.number));
+    for file in files {
+        let title = format!("Compressed files: {}", file.series);
+        if tables.last().is_none_or(|table| table.title != title) {
+            let sizes = ["", "bytes", "type", "as it is", "compressed", "of that in the attribute", "saved"];
+            let times = ["cold: as it is", "compressed", "speed", "warm: as it is", "compressed", "speed"];
+            tables.push(Table::new(&title, &[&sizes[..], &times[..], &["published: saved", "speed, cold"]].concat()));
+        }
+        let mut row = vec![
+            file.file.clone(),
+            file.bytes.to_string(),
+            file.kind.map_or_else(|| "plain".to_owned(), |kind| kind.to_string()),
+            file.before.to_string(),
+            file.after.to_string(),
+            file.attribute.to_string(),
+            format!("{:.1} %", file.saved()),
+        ];
+        for step in STEPS {
+            let [plain, packed] = report.readings(file, step);
+            row.extend([plain, packed].map(|time| time.map_or_else(String::new, seconds)));
+            row.push(plain.zip(packed).map_or_else(String::new, |(plain, packed)| format!("{:.2}", plain / packed)));
+        }
+        let published = references().compression.iter().find(|published| published.file == file.file);
+        let saved = published.and_then(|published| published.saved_percent);
+        row.push(saved.map_or_else(String::new, |saved| format!("{saved} %")));
+        row.push(published.map_or_else(String::new, |published| {
+            published.speed().map_or_else(|| published.note.clone(), |speed| format!("{speed:.2}"))
+        }));
+        if let Some(table) = tables.last_mut() {
+            table.rows.push(row);
+        }
+    }
+    tables
 }
 
 /// What the reader should know of a run, beside its numbers.

@@ -1,19 +1,15 @@
 //! `bandsaw bench images`: the protocols of published measurements, on images of any kind.
 
-use std::path::PathBuf;
-
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind as ErrorKind, size};
 use bandsaw_bench::images::{self, Announced, BAND_SIZES, Kind, Options, Protocol, Via};
 use bandsaw_bench::units::bytes;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum};
 
-use super::files::{Measuring, Planning, percent};
-use super::kept::Keeping;
+use super::asked::{Asked, percent};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::progress::Bar;
 use crate::text::counted;
 
 /// Measure disk images of any kind, each against the folder that they are in
@@ -23,20 +19,21 @@ use crate::text::counted;
 /// Apple's images on a Mac. What an image takes on disk is told after each step, and what the process uses that serves it.
 ///
 /// Protocols: `rewrite` writes right after creation, again after files were removed and the image was attached anew, and as a control
-/// for the first time after it was attached anew. `steady` attaches anew, writes and reads. `refill` writes and reads an image when it is empty, part full, and
-/// emptied. `bands` compares sizes of bands: 130 files that scatter, and one file read and another written beside it. `space` fills,
-/// empties and compacts, through the library, and compares contents at each step.
+/// for the first time after it was attached anew. `steady` attaches anew, writes and reads. `refill` writes and reads an image when it
+/// is empty, part full, and emptied. `bands` compares sizes of bands: 130 files that scatter, and one file read and another written
+/// beside it. `space` fills, empties and compacts, through the library, and compares contents at each step. `compression` stores five
+/// files as they are and compressed in each way, and reads each three times cold and three times warm; only files over 1 MB are scaled.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw bench images /mnt/disk --scale 0.01 --pause 10 -o run.json -o run.html
   bandsaw bench images . --scale 0.01 --type udsb,asif --cipher none,aes-256 --fs apfs --via mount
   bandsaw bench images . --scale 0.01 --protocol bands --band-sizes 8m,64m
-  bandsaw bench images . --scale 0.01 --protocol space --type udsb,udrw --fs hfs+")]
+  bandsaw bench images . --scale 0.01 --protocol space --type udsb,udrw --fs hfs+
+  bandsaw bench images . --scale 0.1 --protocol compression --type udrw --fs hfs+,apfs")]
 pub(crate) struct Images {
-    /// The folder
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    folder: PathBuf,
+    #[command(flatten)]
+    asked: Asked,
     /// What is done with each image
     #[arg(long, value_enum, default_value_t)]
     protocol: ProtocolArg,
@@ -55,15 +52,6 @@ pub(crate) struct Images {
     /// With `--protocol bands`: the sizes of bands, in the place of twelve from 2 MiB to 1000 MiB
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
     band_sizes: Vec<u64>,
-    #[command(flatten)]
-    planning: Planning,
-    #[command(flatten)]
-    measuring: Measuring,
-    /// Say what would be written, and do nothing
-    #[arg(long, short = 'n')]
-    dry_run: bool,
-    #[command(flatten)]
-    keeping: Keeping,
 }
 
 /// `--protocol`.
@@ -85,42 +73,39 @@ enum ProtocolArg {
     /// Empty, part full, emptied
     #[value(alias = "r5")]
     Refill,
+    /// Files stored compressed
+    #[value(alias = "r6")]
+    Compression,
 }
 
 impl Images {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        self.keeping.check()?;
+        let (settings, folder) = (self.asked.settings()?, self.asked.folder());
         let kinds = self.kinds()?;
-        let settings = self.measuring.settings(&self.planning);
         let protocol = match self.protocol {
             ProtocolArg::Rewrite => Protocol::Rewrite,
             ProtocolArg::Steady => Protocol::Steady,
             ProtocolArg::Bands => Protocol::Bands,
             ProtocolArg::Refill => Protocol::Refill,
             ProtocolArg::Space => Protocol::Space,
+            ProtocolArg::Compression => Protocol::Compression,
         };
         let program = std::env::current_exe().map_err(|source| Error::io("benchmark", "find", source))?;
         let band_sizes = if self.band_sizes.is_empty() { BAND_SIZES.to_vec() } else { self.band_sizes.clone() };
         let options = Options { protocol, settings, kinds, band_sizes, program };
-        let announced = Announced::new(&self.folder, &options);
+        let announced = Announced::new(folder, &options);
         let announced = announced.advise(ErrorKind::Limit, || "`--scale 0.01` makes all of it a hundredth".to_owned())?;
-        output.tell_plan(&format!(
+        let plan = format!(
             "{}, one after the other, images of {}; about {} will be written to {} and read back, {} of what a solid-state disk of \
              this size is commonly rated for; {} are free.",
             counted(announced.subjects as u64, "subject", "subjects"),
             bytes(announced.image),
             bytes(announced.bytes),
-            self.folder.display(),
+            folder.display(),
             percent(announced.room.wear(announced.bytes)),
             bytes(announced.room.free)
-        ));
-        if self.dry_run {
-            return Ok(());
-        }
-        let bar = Bar::new(output);
-        let report = images::run(&self.folder, &options, &announced, &bar)?;
-        drop(bar);
-        self.keeping.keep(&report, output)
+        );
+        self.asked.run(&plan, output, |progress| images::run(folder, &options, &announced, progress))
     }
 
     /// Every combination, but for what another protocol is not about.

@@ -1,5 +1,6 @@
 //! `bandsaw bench`: how fast folders and images are, and what they take.
 
+mod asked;
 mod compare;
 mod files;
 mod gate;

@@ -1,0 +1,173 @@
+//! R6: the article's five files as they are and stored compressed: what each takes, and how fast it is read, cold and warm.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bandsaw::codec::Level;
+use bandsaw::decmpfs::{Method, Packing};
+use bandsaw::ops::compress::{CompressOptions, FileReport};
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Result};
+
+use super::article::{self, ArticleFile};
+use super::process::Watched;
+use super::subject::{Attached, Subject, folder_of};
+use super::{Kind, LAYER, Options};
+use crate::clock::{HostClock, Stopwatch};
+use crate::contents::Buffer;
+use crate::folder::{clean_up, pause, scratch};
+use crate::noise::Noise;
+use crate::place::Cooled;
+use crate::report::{Compressed, Process, Report, Series};
+use crate::sample::{Direction, Sample};
+
+/// How often each file is read cold, and how often warm.
+const READINGS: u32 = 3;
+/// The level that afsctool's users know.
+const LEVEL: u8 = 5;
+/// The steps of a series.
+pub(crate) const STEPS: [&str; 2] = ["cold", "warm"];
+/// An attribute is always shorter than a block of a volume.
+const BLOCK: u64 = 4096;
+
+/// Bytes of all files.
+pub(super) fn bytes(scale: f64) -> u64 {
+    article::files(scale).iter().map(|file| file.len).sum()
+}
+
+/// The host's folder, and each kind of image with files as they are and compressed in each way.
+pub(super) fn cases(options: &Options) -> Vec<(Option<Kind>, Option<Method>)> {
+    const WAYS: [Option<Method>; 4] = [None, Some(Method::Zlib), Some(Method::Lzvn), Some(Method::Lzfse)];
+    let images = options.kinds.iter().flat_map(|kind| WAYS.map(|method| (Some(*kind), method)));
+    [(None, None)].into_iter().chain(images).collect()
+}
+
+/// Reads all files in all cases, in random order.
+pub(super) fn run(folder: &Path, options: &Options, len: u64, report: &mut Report, progress: &dyn Progress) -> Result<()> {
+    let scratch = scratch(folder)?;
+    let files = article::files(options.settings.plan.scale);
+    let originals = scratch.path().join("files");
+    let failed = |source| Error::io(LAYER, "write", source).in_file(&originals);
+    std::fs::create_dir(&originals).map_err(failed)?;
+    progress.stage("generate", files.iter().map(|file| file.len).sum());
+    for file in &files {
+        progress.check()?;
+        std::fs::write(originals.join(file.name), file.contents()).map_err(failed)?;
+        progress.advance(file.len);
+    }
+    let mut cases = cases(options);
+    Noise::new(options.settings.plan.seed).shuffle(&mut cases);
+    for (number, (kind, method)) in cases.into_iter().enumerate() {
+        let folder = folder_of(scratch.path(), number);
+        let caches = options.settings.caches;
+        let subject = Subject { kind, band_size: None, folder, caches, program: &options.program };
+        let walk = Walk { subject: &subject, method, files: &files, originals: &originals, options, progress };
+        walk.run(len, report)?;
+    }
+    clean_up(scratch)
+}
+
+/// One case.
+struct Walk<'a> {
+    subject: &'a Subject<'a>,
+    method: Option<Method>,
+    files: &'a [ArticleFile],
+    originals: &'a PathBuf,
+    options: &'a Options,
+    progress: &'a dyn Progress,
+}
+
+impl Walk<'_> {
+    fn label(&self) -> String {
+        let label = self.subject.label();
+        self.method.map_or(label.clone(), |method| format!("{label}, {method}"))
+    }
+
+    fn run(&self, len: u64, report: &mut Report) -> Result<()> {
+        let compress = match self.method {
+            Some(method) => Some(CompressOptions::new(Packing::new(method, Level::new(LEVEL)?)?)),
+            None => None,
+        };
+        let made = self.subject.fill(len, self.originals, compress, self.progress)?;
+        let named = |file: &FileReport| self.files.iter().position(|known| file.path.strip_prefix('/') == Some(known.name));
+        for file in made {
+            let Some(number) = named(&file) else { continue };
+            report.compressed.push(Compressed {
+                series: self.label(),
+                plain: self.subject.label(),
+                file: self.files[number].name.to_owned(),
+                number: number as u32 + 1,
+                kind: file.number,
+                bytes: file.size,
+                before: file.before,
+                after: file.after,
+                attribute: if file.number.is_some() { file.after % BLOCK } else { 0 },
+            });
+        }
+        let mut samples = [Vec::new(), Vec::new()];
+        let mut used: [Option<Process>; 2] = [None; 2];
+        let mut cooled = Cooled::Kept;
+        for round in 1..=READINGS {
+            pause(self.options.settings.pause, self.progress)?;
+            // Whoever attached it anew has nothing of it in memory either.
+            let attached = self.subject.attach()?;
+            let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
+            cooled = self.subject.cool(&attached, &names, self.progress)?;
+            for (samples, used) in samples.iter_mut().zip(&mut used) {
+                let watched = attached.process.as_ref().map(Watched::anew);
+                self.progress.stage("read", self.files.iter().map(|file| file.len).sum());
+                for number in 0..self.files.len() {
+                    samples.push(self.read(&attached, number, round)?);
+                }
+                *used = Process::sum(*used, watched.and_then(|watched| watched.so_far()));
+            }
+            attached.detach()?;
+        }
+        let space = self.subject.space("filled", true)?;
+        self.subject.destroy()?;
+        for (((step, samples), used), cooled) in STEPS.into_iter().zip(samples).zip(used).zip([cooled, Cooled::Kept]) {
+            let mut series = Series::new(self.label(), Some(step), cooled, samples);
+            series.process = used;
+            if self.method.is_none() {
+                series.image = self.subject.kind.map(|kind| kind.described());
+            }
+            series.space = space.iter().filter(|_| step == STEPS[0]).cloned().collect();
+            report.series.push(series);
+        }
+        Ok(())
+    }
+
+    /// Opens a file and reads it to its end.
+    fn read(&self, attached: &Attached, number: usize, round: u32) -> Result<Sample> {
+        let file = &self.files[number];
+        let settings = &self.options.settings;
+        let clock = HostClock::default();
+        let request = settings.run(&*attached.place, &clock)?.contents.request();
+        let mut buffer = Buffer::new(request);
+        let path = self.originals.join(file.name);
+        let failed = |source| Error::io(LAYER, "read", source).in_file(&path);
+        let mut original = if settings.verify { Some(File::open(&path).map_err(failed)?) } else { None };
+        let mut expected = Vec::new();
+        let mut watch = Stopwatch::start(&clock);
+        let mut source = attached.place.open(file.name)?;
+        let mut at = 0;
+        while at < file.len {
+            let len = request.min(usize::try_from(file.len - at).unwrap_or(request));
+            let bytes = buffer.front(len);
+            source.read(bytes)?;
+            watch.apart(|| {
+                self.progress.advance(len as u64);
+                self.progress.check()?;
+                let Some(original) = &mut original else { return Ok(()) };
+                expected.resize(len, 0);
+                original.read_exact(&mut expected).map_err(failed)?;
+                if expected == *bytes { Ok(()) } else { Err(Error::corrupt(LAYER, at, "not what was stored").named(file.name)) }
+            })?;
+            at += len as u64;
+        }
+        let seconds = watch.seconds();
+        let number = number as u32 + 1;
+        Ok(Sample { direction: Direction::Read, set: round, number, size_bytes: file.len, seconds, flushed_seconds: None })
+    }
+}

@@ -1,0 +1,76 @@
+//! A file of an encrypted APFS volume read beside the same of a plain one (goal 34).
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bandsaw::crypt::Secret;
+use bandsaw::device::BlockDevice;
+use bandsaw::fs::{FileSystemExt, Fork};
+use bandsaw::open::{OpenOptions, Wanted, open};
+
+use super::crypt::openssl;
+use super::measure::{Case, Work};
+use super::startup::{present, process};
+use super::stream::{Pass, stream};
+use super::{Bench, MIB};
+
+const PASSPHRASE: &str = "passphrase";
+/// Of a plain volume's rate.
+const LEAST: f64 = 0.8;
+
+/// One long file, read in order by one reader and by two. The decryption may cost a fifth of the rate, unless the cores cannot
+/// decrypt as fast as that.
+pub(super) fn reads(bench: &Bench) -> Result<Vec<Case>> {
+    let size = bench.scaled(512 * MIB);
+    let folder = bench.dir.join("one");
+    std::fs::create_dir_all(&folder)?;
+    let piece: Vec<u8> = (0..MIB).map(|at| (at * 131 + 7) as u8).collect();
+    let mut file = File::create(folder.join("file"))?;
+    (0..size / MIB).try_for_each(|_| file.write_all(&piece))?;
+    drop(file);
+    std::fs::write(bench.dir.join("passphrase"), PASSPHRASE)?;
+    let plain = build(bench, "plain.img", &[])?;
+    let encrypted = build(bench, "encrypted.img", &["--encrypt-volume", "--volume-passfile", "passphrase"])?;
+    let size = plain.info().len;
+
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let by_cipher = present("openssl");
+    let reference = match by_cipher {
+        true => "0.8 of the plain volume's, or of openssl speed aes-128-xts on all cores what is less",
+        false => "0.8 of the plain volume's",
+    };
+    let mut cases = Vec::new();
+    for readers in [1, 2] {
+        let case = Case {
+            goal: 34,
+            name: format!("a file of an encrypted volume, {readers} reader(s)"),
+            reference: reference.to_owned(),
+            at_least: 1.0,
+            pairs: Vec::new(),
+            work: Work::Bytes(size),
+        };
+        let read = |file: &Arc<dyn BlockDevice>| Ok(stream(file, Pass::Read, size, MIB, readers)?.as_secs_f64());
+        let wanted = || -> Result<f64> {
+            let cipher = if by_cipher { openssl("aes-128-xts", size)? } else { Duration::ZERO };
+            Ok((read(&plain)? / LEAST).max(cipher.as_secs_f64() / cores))
+        };
+        cases.push(case.measure_costs(bench.rounds, || read(&encrypted), wanted)?);
+    }
+    drop((plain, encrypted));
+    ["one", "passphrase", "plain.img", "encrypted.img"].iter().for_each(|name| super::remove(&bench.dir.join(name)));
+    Ok(cases)
+}
+
+/// Builds a volume from the folder; returns its one file.
+fn build(bench: &Bench, image: &str, how: &[&str]) -> Result<Arc<dyn BlockDevice>> {
+    let args = ["create", image, "--format", "udrw", "--fs", "apfs", "--volname", "Bench", "--layout", "none", "--from", "one"];
+    process(&bench.bandsaw, &[&args, how].concat(), &bench.dir)?;
+    let passphrase = Secret::new(PASSPHRASE.into());
+    let opened = open(&bench.dir.join(image), &OpenOptions::default())?;
+    let fs = opened.file_system_as(None, Wanted { snapshot: None, keys: Some(&passphrase) })?;
+    let file = fs.resolve("/file").context("the file that was put there")?;
+    Ok(fs.open(file.id, Fork::Data)?)
+}
