@@ -11,7 +11,9 @@ use common::Scratch;
 fn verbs(scratch: &Scratch) -> Vec<String> {
     let help = scratch.ok(&["--help"]);
     let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let verbs: Vec<_> = commands.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
+    // A sentence that is too long goes on in another line, further in.
+    let entries = commands.lines().filter_map(|line| line.strip_prefix("  ").filter(|entry| !entry.starts_with(' ')));
+    let verbs: Vec<_> = entries.filter_map(|entry| entry.split_whitespace().next().map(str::to_owned)).collect();
     assert!(verbs.iter().any(|verb| verb == "info"), "{help}");
     verbs.into_iter().filter(|verb| verb != "help").collect()
 }

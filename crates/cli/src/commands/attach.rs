@@ -12,15 +12,20 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening};
 
-/// Attach an image: every volume in it becomes a folder of the volume's name
+/// Attach an image: as a disk of the kernel's, or each volume as a folder
 ///
-/// The folders are in /Volumes, for users who are not root in ~/Volumes, and go when the image is detached. The image gets the
-/// name of a device, disk1 and so on, by which `detach` and `list` know it; its volumes are disk1s1, disk1s2. What is said of
-/// `mount` holds for each of them.
+/// Where Linux has network block devices (`modprobe nbd`), root gets the disk as /dev/nbd0, its partitions as /dev/nbd0p1 and so
+/// on, to be mounted as those of any other disk. Anywhere else, and with --folders or an option that says where or how volumes are
+/// mounted, volumes become folders in /Volumes, for users who are not root in ~/Volumes, which go when the image is detached;
+/// what is said of `mount` holds for each of them.
+///
+/// Either way the image gets the name of a device, disk1 and so on, by which `detach` and `list` know it; volumes that are
+/// folders are disk1s1, disk1s2. A disk of the kernel's that is mounted is not detached without --force.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw attach App.dmg                       disk1s1  HFS+  App  /Volumes/App  read-only
+  bandsaw attach vm.asif                       disk1    ASIF  vm.img  /dev/nbd0
   bandsaw attach Docs.sparsebundle --mountpoint /mnt/docs
   bandsaw attach Disk.asif --nomount           the disk as one file, for programs that know disks
   bandsaw detach disk1")]
@@ -34,9 +39,12 @@ pub(crate) struct Attach {
     /// Mount volumes on folders in this one
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "nomount")]
     mountroot: Option<PathBuf>,
-    /// Mount no volume: show the disk as one file
+    /// Mount no volume: show the disk as one of the kernel's or, without such, as one file
     #[arg(long)]
     nomount: bool,
+    /// Mount volumes on folders, or show the disk of --nomount as a file, also where the kernel would take the disk
+    #[arg(long)]
+    folders: bool,
     #[command(flatten)]
     serving: Serving,
     #[command(flatten)]
@@ -49,6 +57,9 @@ impl Attach {
         if address.path.is_some() {
             return Err(Failure::usage("address", "an image or a volume is attached, not a folder of one"));
         }
+        // A volume that is named is to be mounted, as are those of which it is said where or how.
+        let is_told = self.mountpoint.is_some() || self.mountroot.is_some() || !self.serving.options.is_empty();
+        let for_kernel = !(self.folders || is_told || address.volume.is_some());
         let absolute = |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
         let job = Job {
             address,
@@ -59,6 +70,7 @@ impl Attach {
                 (None, true) => Places::DiskAnywhere,
                 (None, false) => Places::Volumes(self.mountroot.as_ref().map(absolute)),
             },
+            for_kernel,
             used: Use::Attached,
             trim: !self.serving.no_trim,
             background: self.serving.serving,

@@ -6,6 +6,7 @@ mod attach;
 mod bench;
 mod cat;
 mod check;
+mod checkpoint;
 mod checksum;
 mod chmod;
 mod compact;
@@ -45,6 +46,7 @@ mod resources;
 mod rm;
 mod segment;
 mod serve;
+mod snapshot;
 mod stack;
 mod touch;
 mod tree;
@@ -53,6 +55,7 @@ mod verify;
 mod xattr;
 
 pub(crate) use create::epoch;
+pub(crate) use info::Info;
 
 use std::ffi::OsString;
 
@@ -140,7 +143,7 @@ pub(crate) enum Command {
     Diagnose(diagnose::Diagnose),
     /// Repair what is certain: lists of a bundle, leftovers, partition map, volumes
     Repair(repair::Repair),
-    /// Make an image larger or smaller, its HFS+ volume too
+    /// Make an image larger or smaller, its HFS+ volume or APFS container too
     Resize(resize::Resize),
     /// Give an HFS+ volume a journal
     #[command(alias = "enablejournal")]
@@ -150,7 +153,11 @@ pub(crate) enum Command {
     DisableJournal(journal::DisableJournal),
     /// Keep what changes in layers over an image that stays as it is
     Stack(stack::Stack),
-    /// Attach an image: every volume in it becomes a folder of the volume's name
+    /// Keep a sparse bundle as it is now under a name, and go back to that
+    Snapshot(snapshot::Snapshot),
+    /// Bring the objects of a bundle in a bucket up to date for other programs
+    Checkpoint(checkpoint::Checkpoint),
+    /// Attach an image: as a disk of the kernel's, or each volume as a folder
     #[cfg(target_os = "linux")]
     Attach(Box<attach::Attach>),
     /// Unmount an image, leave it clean, and end its server
@@ -235,6 +242,8 @@ impl Command {
             Self::EnableJournal(verb) => verb.run(output),
             Self::DisableJournal(verb) => verb.run(output),
             Self::Stack(verb) => verb.run(output),
+            Self::Snapshot(verb) => verb.run(output),
+            Self::Checkpoint(verb) => verb.run(output),
             #[cfg(target_os = "linux")]
             Self::Attach(verb) => verb.run(output),
             #[cfg(target_os = "linux")]
