@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, Memory, Slice};
-use bandsaw::store::{Local, LocalFile, MemoryStore, Open};
+use bandsaw::store::{Local, LocalFile, MemoryObjects, MemoryStore, Open};
 use bandsaw::testing::conformance::{self, Devices, Stores};
 use bandsaw::testing::faults::{Faults, FaultyDevice, FaultyStore};
 use bandsaw::testing::model::{Model, operations};
+use bandsaw::testing::object_faults::FaultyObjects;
 use bandsaw::testing::{PowerCut, Random};
 use bandsaw::{Kind, Result};
 use proptest::prelude::*;
@@ -95,6 +96,11 @@ fn memory_store() {
 }
 
 #[test]
+fn memory_objects() {
+    conformance::objects(|| Arc::new(MemoryObjects::default()));
+}
+
+#[test]
 fn local_store() {
     let scratch = Scratch::new();
     let stores = Stores::new(|| Arc::new(Local::new(scratch.next())));
@@ -106,6 +112,7 @@ fn wrappers_without_faults_change_nothing() {
     let faults = Faults::new();
     conformance::device(|| Arc::new(FaultyDevice::new(Arc::new(Memory::zeros(1 << 20)), &faults)));
     conformance::store(|| Arc::new(FaultyStore::new(Arc::new(MemoryStore::default()), &faults)));
+    conformance::objects(|| FaultyObjects::new(Arc::new(MemoryObjects::default())));
 }
 
 proptest! {

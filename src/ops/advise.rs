@@ -7,7 +7,7 @@ use crate::container::sparsebundle::BAND_SIZES;
 use crate::{Error, Kind, Result};
 
 /// More files than this in one folder are slow to list and to copy, on any host.
-const MANY_FILES: u64 = 100_000;
+pub const MANY_FILES: u64 = 100_000;
 /// A file server lists this many at a pace that people bear.
 const SERVER_FILES: u64 = 20_000;
 /// Names that an object store tells in one answer.
@@ -146,6 +146,13 @@ fn reasons(len: u64, size: u64, place: Place) -> Vec<String> {
             reasons.push(format!("listing takes {} requests of {NAMES_A_LIST} names", bands.div_ceil(NAMES_A_LIST)));
         }
     }
+    let smaller = size / 2;
+    if bands <= MANY_FILES && len.div_ceil(smaller) > MANY_FILES {
+        let (shown, bands) = (crate::size::display(smaller), len.div_ceil(smaller));
+        reasons.push(format!(
+            "bands of {shown} would be {bands} files; more than {MANY_FILES} in a folder are slow to list and to copy"
+        ));
+    }
     if bands > MANY_FILES {
         reasons.push(format!("that is more than {MANY_FILES} files, which are slow to copy; a bundle has no larger bands"));
     }
@@ -177,5 +184,13 @@ mod tests {
             }
         }
         assert!(advise(1 << 62, None, Place::S3).reasons.iter().any(|reason| reason.contains("100000 files")));
+    }
+
+    #[test]
+    fn smaller_bands_are_warned_of_where_they_would_be_too_many() {
+        let warns =
+            |len, place| advise(len, None, place).reasons.iter().any(|reason| reason.contains("more than 100000 in a folder"));
+        assert!(warns(1024 * GIB, Place::Local) && warns(20 * 1024 * GIB, Place::S3));
+        assert!(!warns(100 * GIB, Place::Local) && !warns(1024 * GIB, Place::Smb) && !warns(1 << 62, Place::S3));
     }
 }

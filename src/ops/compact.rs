@@ -73,7 +73,7 @@ pub struct Compacted {
 
 /// Tells what [`compact`] would give back, and changes nothing. The image may be open for reading only.
 pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result<Plan> {
-    let free = FreeSpace::of(image);
+    let free = FreeSpace::foretold(image);
     let Some(storage) = Storage::of(image, progress)? else {
         return Err(Error::unsupported(LAYER, format!("images of the kind {} have nothing to give back", image.format())));
     };
@@ -82,7 +82,7 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
     let mut causes = vec![(Cause::FreeUnits, units), (Cause::FreeParts, parts)];
     if wants_zeros(options, &free) {
         let mut zeros = 0;
-        zeros::find(image, &storage, &free, progress, &mut |run| {
+        zeros::find(image, &storage, &free, map.parts, progress, &mut |run| {
             zeros += storage.allocated_in(&run)?;
             Ok(())
         })?;
@@ -106,7 +106,7 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
     if wants_zeros(options, &free) {
         let storage = trim::storage(image, progress)?;
         let mut unflushed = 0;
-        zeros::find(image, &storage, &free, progress, &mut |run| {
+        zeros::find(image, &storage, &free, trimmed.parts, progress, &mut |run| {
             let bytes = run.end - run.start;
             image.disk().discard(run, Leave::Any)?;
             (given, unflushed) = (given + bytes, unflushed + bytes);

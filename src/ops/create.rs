@@ -26,7 +26,8 @@ use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
-use crate::open::{self, Draft, Image};
+use crate::open::remote::{check_holds, url};
+use crate::open::{self, Draft, Image, Reach};
 use crate::partition::gpt;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -70,6 +71,8 @@ pub struct CreateOptions {
     pub look: Option<Look>,
     /// What is put into a compressed or read-only image beside its disk, such as a licence.
     pub resources: Vec<Resource>,
+    /// How a bucket is reached, if the image is to be in one.
+    pub reach: Reach,
 }
 
 /// A volume to be made.
@@ -189,13 +192,17 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         thin,
         look,
         resources,
+        reach,
     } = options;
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
     }
-    let blank =
-        |len| open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption: encryption.clone(), thin };
+    let blank = |len| {
+        let encryption = encryption.clone();
+        open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption, thin, reach }
+    };
+    check_holds(path, format)?;
     let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0)).check());
     checked.map_err(|error| error.in_file(path))?;
     if !resources.is_empty() && !format.is_udif() {
@@ -210,6 +217,12 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         let message =
             "a volume relies on zeros that were never written, and in a thin image they are noise; a blank disk can be thin";
         return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    }
+    let needs_scratch = compress.is_some() || matches!(&volume, Some(NewVolume { source: Source::TarStream(_), .. }));
+    if needs_scratch && url(path).is_some() {
+        let message = "has no room beside it for what is packed, or comes through a pipe, before it is stored; make the image on this \
+                       machine, and `bandsaw convert` puts it there";
+        return Err(Error::unsupported(LAYER, message).in_file(path));
     }
     let draft = |len| Draft::watched(path, &blank(len), progress);
     let Some(volume) = volume else {
@@ -256,7 +269,7 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let built = plan.build(draft.image().disk(), ids.disk, progress)?;
     drop(spool); // nothing comes from there any more
     progress.stage("flush", 0);
-    Ok(Created { image: draft.finish()?, volume: Some(built), compressed })
+    Ok(Created { image: draft.finish_watched(progress)?, volume: Some(built), compressed })
 }
 
 /// A disk for what `image` is made of, removed when it is dropped. What is to be encrypted never reaches the host in the clear,

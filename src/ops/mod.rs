@@ -2,6 +2,7 @@
 
 pub mod advise;
 mod ahead;
+pub mod checkpoint;
 pub mod checksum;
 pub mod compact;
 pub mod compress;
@@ -9,6 +10,7 @@ pub mod convert;
 pub mod create;
 pub mod diagnose;
 pub mod export;
+mod filling;
 pub mod finder;
 mod folders;
 pub mod format;
@@ -20,6 +22,7 @@ pub mod report;
 pub mod resize;
 pub mod resources;
 pub mod segment;
+pub mod snapshot;
 pub mod space;
 pub mod stack;
 mod tar;

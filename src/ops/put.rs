@@ -13,6 +13,7 @@ use crate::fs::{
     NodeId, RESOURCE_FORK,
 };
 use crate::ops::compress::{CompressOptions, compress_one};
+use crate::ops::filling::Filling;
 use crate::progress::{Progress, Within};
 use crate::{Error, Kind, Result};
 
@@ -52,7 +53,8 @@ pub struct Put {
 /// What was put before an error stays, each object whole; [`Kind::Conflict`] comes before anything is put.
 pub fn put(tree: &Tree, fs: &dyn FileSystemMut, path: &str, options: &PutOptions, progress: &dyn Progress) -> Result<Put> {
     let bytes = tree.nodes.iter().map(|node| if let SourceKind::File(data) = &node.kind { data.len() } else { 0 }).sum();
-    let mut putting = Putting { tree, fs, options, progress, ids: HashMap::new(), made: Vec::new(), done: Put::default() };
+    let (holes, ids, made) = (fs.volume().holes, HashMap::new(), Vec::new());
+    let mut putting = Putting { tree, fs, options, progress, holes, ids, made, done: Put::default() };
     let top = match fs.resolve(path) {
         Ok(there) if there.kind == FileKind::Folder => Some(there),
         Ok(_) => return Err(Error::new(Kind::Conflict, LAYER, "is no folder").named(path)),
@@ -93,6 +95,8 @@ struct Putting<'a> {
     fs: &'a dyn FileSystemMut,
     options: &'a PutOptions,
     progress: &'a dyn Progress,
+    /// Files of the volume may have holes.
+    holes: bool,
     /// What nodes of the tree have become.
     ids: HashMap<u32, NodeId>,
     /// Folders that were made, whose attributes come last.
@@ -212,7 +216,7 @@ impl Putting<'_> {
         if let SourceKind::File(data) = &node.kind
             && !data.is_empty()
         {
-            self.copy(data, &*self.fs.open_mut(id, Fork::Data)?)?;
+            self.copy(data, &*self.fs.open_mut(id, Fork::Data)?, self.holes)?;
             self.done.bytes += data.len();
         }
         self.dress(id, node)?;
@@ -227,23 +231,43 @@ impl Putting<'_> {
         }
     }
 
-    fn copy(&self, stream: &Stream, to: &dyn BlockDevice) -> Result<()> {
-        to.set_len(stream.len(), Leave::Any)?;
+    /// `holes`: where nothing is stored for the contents there is to be a hole in the file.
+    fn copy(&self, stream: &Stream, to: &dyn BlockDevice, holes: bool) -> Result<()> {
         let mut reader = match stream {
-            Stream::Bytes(bytes) => return to.write_at(0, bytes),
+            Stream::Bytes(bytes) => {
+                to.set_len(stream.len(), Leave::Any)?;
+                return to.write_at(0, bytes);
+            }
             Stream::Extern { .. } => self.tree.contents.open(stream)?,
         };
-        let mut at = 0;
-        let mut piece = vec![0; PIECE.min(stream.len()) as usize];
-        while at < stream.len() {
+        let len = stream.len();
+        let mut filling = Filling::new(to, len, holes)?;
+        let mut piece = vec![0; PIECE.min(len) as usize];
+        let (mut at, mut data) = (0, 0..0);
+        while at < len {
             self.progress.check()?;
-            let now = PIECE.min(stream.len() - at) as usize;
-            reader.read_at(at, &mut piece[..now])?;
-            to.write_at(at, &piece[..now])?;
+            if at >= data.end {
+                data = match reader.data_from(at)? {
+                    Some(data) => data,
+                    None => {
+                        // A source that has become shorter has none either, and says so.
+                        reader.read_at(len - 1, &mut [0])?;
+                        len..len
+                    }
+                };
+            }
+            let end = if at < data.start { data.start } else { data.end };
+            let now = PIECE.min(end.min(len) - at) as usize;
+            if at < data.start {
+                filling.zeros(now as u64)?;
+            } else {
+                reader.read_at(at, &mut piece[..now])?;
+                filling.data(&piece[..now])?;
+            }
             at += now as u64;
             self.progress.advance(now as u64);
         }
-        Ok(())
+        filling.finish()
     }
 
     /// Gives an object what else it has: attributes, flags, dates.
@@ -251,7 +275,9 @@ impl Putting<'_> {
         for (name, value) in &node.xattrs {
             match value {
                 Stream::Bytes(bytes) => self.fs.set_xattr_bytes(id, name, bytes)?,
-                Stream::Extern { .. } if &**name == RESOURCE_FORK => self.copy(value, &*self.fs.open_mut(id, Fork::Resource)?)?,
+                Stream::Extern { .. } if &**name == RESOURCE_FORK => {
+                    self.copy(value, &*self.fs.open_mut(id, Fork::Resource)?, false)?;
+                }
                 Stream::Extern { len, .. } => {
                     let mut bytes = vec![0; usize::try_from(*len).unwrap_or(usize::MAX)];
                     self.tree.contents.open(value)?.read_at(0, &mut bytes)?;

@@ -16,7 +16,6 @@ use crate::open::{self, Layer, OpenOptions, Volume, VolumeFormat};
 use crate::partition::{self, gpt};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
-use crate::store::Local;
 use crate::{Error, Kind, Result};
 
 const COPY_AT_THE_END: &str = "copy at the end";
@@ -75,7 +74,8 @@ pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn P
         // What lies below the topmost layer is not to be changed, nor is it what is wrong with the disk.
         open::open_disk(path, &options, &mut Vec::new())
             .and_then(|found| map(&found.disk, &options, how, progress, &mut repaired))
-    } else if open::look_at(path)?.is_dir() {
+    } else if let Some(files) = open::files(path, &reading(&options))? {
+        drop(files);
         folder(path, &options, how, progress, &mut repaired)
     } else {
         file(path, &options, how, progress, &mut repaired)
@@ -83,17 +83,22 @@ pub fn repair(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn P
     done.map_err(|error| error.in_file(path)).map(|()| repaired)
 }
 
+fn reading<'a>(options: &OpenOptions<'a>) -> OpenOptions<'a> {
+    OpenOptions { access: Access::ReadOnly, ..*options }
+}
+
 fn folder(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
-    let reading = OpenOptions { access: Access::ReadOnly, ..*options };
-    let store = Local::new(path);
     // The disk is looked at first: what it says of its size decides what lies past its end.
-    let is_disk_whole = reaches_no_further(path, &reading)?;
+    let is_disk_whole = reaches_no_further(path, &reading(options))?;
+    let Some(store) = open::files(path, options)? else {
+        return Err(Error::new(Kind::Conflict, "repair", "is no folder any more"));
+    };
     loop {
-        let held = if how == How::Apply { Some(sparsebundle::locks(&store)?) } else { None };
-        let plan = sparsebundle::plan(&store, is_disk_whole, progress)?;
+        let held = if how == How::Apply { Some(sparsebundle::locks(&*store)?) } else { None };
+        let plan = sparsebundle::plan(&*store, is_disk_whole, progress)?;
         repaired.add("sparse bundle", plan.steps());
         if how == How::Apply {
-            plan.apply(&store, progress)?;
+            plan.apply(&*store, progress)?;
         }
         drop(held);
         if how == How::DryRun || !plan.is_full() {
@@ -101,6 +106,8 @@ fn folder(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progr
             break;
         }
     }
+    // In a bucket one opens it at a time.
+    drop(store);
     let (layers, stopped) = open::trace(path, options);
     match (layers.iter().find_map(Layer::disk), stopped) {
         (Some(disk), _) => {

@@ -120,6 +120,8 @@ impl Page {
         self.add("<h2>Layers</h2>\n<ol class=\"layers\">");
         for layer in image.layers() {
             let what = match layer {
+                Layer::Remote(file) => format!("File elsewhere, {}", exact(file.info().len)),
+                Layer::Bucket(_) => "Folder in a bucket".to_owned(),
                 Layer::File(file) => format!("File, {}", exact(file.info().len)),
                 Layer::Crypt(crypt) => format!("Encryption, AES-{}, blocks of {} bytes", crypt.key_bits, crypt.block),
                 Layer::Raw(_) => "Raw disk".to_owned(),
@@ -156,10 +158,8 @@ impl Page {
     fn volumes(&mut self, usage: &ImageUsage) {
         self.add("<h2>Volumes</h2>");
         let row = |volume: &super::usage::VolumeUsage| {
-            let (name, used, free) = volume.info.as_ref().map_or_else(
-                |error| (error.message().to_owned(), String::new(), String::new()),
-                |info| (info.name.clone(), exact(info.total.saturating_sub(info.free)), exact(info.free)),
-            );
+            let name = volume.info.as_ref().map_or_else(|error| error.message().to_owned(), |info| info.name.clone());
+            let (used, free) = volume.space.map(|(used, free)| (exact(used), exact(free))).unwrap_or_default();
             let trimmed = volume.refused.as_ref().map_or_else(|| "yes".to_owned(), |error| error.message().to_owned());
             vec![volume.place.clone(), volume.format.to_string(), name, used, free, trimmed]
         };
@@ -208,6 +208,8 @@ impl Page {
     fn compaction(&mut self, map: &SpaceMap) {
         let (one, _) = map.kind.words();
         let (whole, parts) = map.returns();
+        let (free_whole, free_parts) = map.free_storage();
+        let kept = (free_whole + free_parts).saturating_sub(whole + parts);
         self.add("<h2>What compaction would change</h2>");
         self.facts(&[
             ("Now", format!("{} behind the disk", exact(map.allocated()))),
@@ -215,6 +217,10 @@ impl Page {
             ("Parts of others", exact(parts)),
             ("Afterwards", exact(map.allocated().saturating_sub(whole + parts))),
         ]);
+        if kept > 0 {
+            let kept = exact(kept);
+            self.add(format!("<p>{kept} more are free and stay: this host is not known to free less than whole files.</p>"));
+        }
     }
 
     fn band_sizes(&mut self, image: &Image, map: &SpaceMap, usage: &ImageUsage) {
@@ -309,7 +315,7 @@ mod tests {
     fn map(size: u64, disk: u64, stored: &[(u64, u64)]) -> SpaceMap {
         let unit = |&(index, free): &(u64, u64)| Unit { index, allocated: size, free, returns: free };
         let units = stored.iter().map(unit).collect();
-        SpaceMap { kind: UnitKind::Band, size, disk, units, stray: Vec::new(), unused: 0 }
+        SpaceMap { kind: UnitKind::Band, size, disk, units, stray: Vec::new(), unused: 0, parts: true }
     }
 
     #[test]

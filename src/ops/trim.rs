@@ -7,14 +7,14 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::space::{FreeSpace, Storage};
+use super::space::{FreeSpace, Storage, can_punch};
 use super::usage;
 use crate::container::sparsebundle::Bundle;
 use crate::device::{Access, BlockDevice};
 use crate::open::{Image, OpenOptions, VolumeFormat, examine};
 use crate::problem::Severity;
 use crate::progress::Progress;
-use crate::{Error, Kind, Result, platform};
+use crate::{Error, Kind, Result};
 
 const LAYER: &str = "trim";
 /// Bytes of the disk given back between two looks at whether to go on.
@@ -65,7 +65,11 @@ impl TrimmedVolume {
 pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
-    let parts = can_punch(image);
+    let parts = can_punch(image, true);
+    // Asked for space, so that volumes are changed for it; before other use they are only looked at.
+    for found in FreeSpace::of(image).volumes.iter().filter(|found| found.map.is_ok()) {
+        found.volume.release_queued()?;
+    }
     let volumes = give_back_trusted(image, &storage, parts, progress)?;
     let after = usage::host(image, progress)?.allocated;
     Ok(Trimmed { volumes, before, after, parts })
@@ -79,15 +83,12 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
         return Ok(Vec::new());
     }
     match Storage::of(image, progress)? {
-        Some(storage) => give_back_trusted(image, &storage, can_punch(image), progress),
+        Some(storage) => give_back_trusted(image, &storage, can_punch(image, true), progress),
         None => Ok(Vec::new()),
     }
 }
 
 fn give_back_trusted(image: &Image, storage: &Storage<'_>, parts: bool, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {
-    for found in FreeSpace::of(image).volumes.iter().filter(|found| found.map.is_ok()) {
-        found.volume.release_queued()?;
-    }
     let free = FreeSpace::of(image);
     let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
     // Bands, and chunks, that a flush moved to where others had been took their holes along as what these read as: noise.
@@ -161,13 +162,6 @@ fn give_back(
     Ok(())
 }
 
-/// Whether the host frees parts of files where the image, or the topmost layer over it, is.
-pub(super) fn can_punch(image: &Image) -> bool {
-    let path = image.overlays().last().map_or(image.path(), |top| &top.path);
-    let folder = if path.is_dir() { Some(path) } else { path.parent() };
-    platform::can_punch_in(folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
-}
-
 /// Looks at every layer of the image at `path` first. [`Kind::Corrupt`] if anything is damaged.
 pub fn check_fully(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<()> {
     let found = examine(path, options, progress)?;
@@ -175,7 +169,10 @@ pub fn check_fully(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progre
     match found.problems.into_iter().find(|problem| problem.severity == Severity::Damage) {
         None => Ok(()),
         Some(first) => {
-            let message = format!("{damage} things are damaged, so nothing is given back; the first");
+            let message = match damage {
+                1 => "something is damaged, so nothing is given back".to_owned(),
+                _ => format!("{damage} things are damaged, so nothing is given back; the first"),
+            };
             Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(first.error).in_file(path))
         }
     }

@@ -6,10 +6,10 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::space::{FreeSpace, SpaceMap};
+use super::space::{FreeSpace, FreeVolume, SpaceMap};
 use crate::container::Format;
 use crate::fs::VolumeInfo;
-use crate::open::{Image, VolumeFormat};
+use crate::open::{Image, Layer, VolumeFormat, remote};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -94,8 +94,26 @@ pub struct VolumeUsage {
     pub format: VolumeFormat,
     /// What it says of itself; why that cannot be read.
     pub info: Result<VolumeInfo>,
+    /// Bytes of it that are used, and free, by what it says of itself or by its map. `None`: neither tells.
+    pub space: Option<(u64, u64)>,
     /// Why what is free in it is not given back, if it is not.
     pub refused: Option<Error>,
+}
+
+impl VolumeUsage {
+    fn of(found: FreeVolume) -> Result<Self> {
+        let info = found.volume.open().map(|volume| volume.volume());
+        let space = match &info {
+            Ok(info) => Some((info.total.saturating_sub(info.free), info.free)),
+            Err(_) if found.map.is_err() => None,
+            Err(_) => {
+                let range = &found.volume.range;
+                let free = found.runs().map(|run| run.map(|run| run.end - run.start)).sum::<Result<u64>>()?;
+                Some(((range.end - range.start).saturating_sub(free), free))
+            }
+        };
+        Ok(Self { place: found.volume.place(), format: found.volume.format, info, space, refused: found.map.err() })
+    }
 }
 
 /// What an image takes, and what is in it.
@@ -117,15 +135,10 @@ impl ImageUsage {
     /// Measures an open image. Bitmaps of volumes are read, and no files.
     pub fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
         let host = host(image, progress)?;
-        let free = FreeSpace::of(image);
+        let free = FreeSpace::foretold(image);
         let map = SpaceMap::of(image, &free, progress)?;
-        let volumes = free.volumes.into_iter().map(|found| VolumeUsage {
-            place: found.volume.place(),
-            format: found.volume.format,
-            info: found.volume.open().map(|volume| volume.volume()),
-            refused: found.map.err(),
-        });
-        Ok(Self { host, format: image.format(), disk: image.disk().info().len, map, volumes: volumes.collect() })
+        let volumes = free.volumes.into_iter().map(VolumeUsage::of).collect::<Result<_>>()?;
+        Ok(Self { host, format: image.format(), disk: image.disk().info().len, map, volumes })
     }
 
     /// Bytes of storage that compaction would give back.
@@ -142,9 +155,23 @@ impl ImageUsage {
     }
 }
 
+/// The same of an image that is not on this host: what its objects or its file hold.
+fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
+    let Some(bundle) = image.bundle() else {
+        let of = |layer: &Layer| if let Layer::Remote(file) = layer { Some(file.info().len) } else { None };
+        let len = image.layers().iter().find_map(of).unwrap_or_default();
+        return Ok(HostUsage { files: 1, len, allocated: len, ..HostUsage::default() });
+    };
+    let survey = bundle.survey(progress)?;
+    Ok(HostUsage { files: survey.bands, len: survey.allocated, allocated: survey.allocated, ..HostUsage::default() })
+}
+
 /// What all files of an image take.
 pub(crate) fn host(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
-    let mut usage = HostUsage::of(image.path(), progress)?;
+    let mut usage = match remote::url(image.path()) {
+        None => HostUsage::of(image.path(), progress)?,
+        Some(_) => elsewhere(image, progress)?,
+    };
     for layer in image.overlays() {
         usage = usage.and(HostUsage::of(&layer.path, progress)?);
     }

@@ -36,7 +36,10 @@ const SHA256SUM: Program = Program::Command(&["sha256sum"]);
 const FSX_OPERATIONS: &str = "5000";
 
 pub(crate) fn add(suite: &mut Suite) {
-    suite.peer("mount-rsync", &[FUSE, RSYNC]).test("there_and_back", there_and_back);
+    suite
+        .peer("mount-rsync", &[FUSE, RSYNC])
+        .test("there_and_back", there_and_back)
+        .test("nothing_to_do_again", nothing_to_do_again);
     suite.peer("mount-tar", &[FUSE, TAR]).test("many_files", many_files);
     suite.peer("mount-git", &[FUSE, GIT, COMPILER]).test("clone_and_build", clone_and_build);
     suite.peer("mount-stress-ng", &[FUSE, STRESS]).test("stress", stress);
@@ -97,6 +100,7 @@ fn there_and_back() {
         for (from, to) in [(&source, &volume.path("copy")), (&volume.path("copy"), &back)] {
             run(RSYNC.command().args(["-aHX", "--no-o", "--no-g"]).arg(slashed(from)).arg(to));
         }
+        // What is not composed comes back composed.
         let decomposed = |(name, item): (String, tree::Item)| (tree::decomposed(&name), item);
         let listed = |folder: &Path| volume::as_stored(tree::list(folder)).into_iter().map(decomposed).collect::<tree::Listing>();
         assert_eq!(listed(&source), listed(&back));
@@ -105,6 +109,19 @@ fn there_and_back() {
         assert_eq!(differs, "");
         volume.finish();
     }
+}
+
+/// What is composed is listed so: a second time there is nothing to do.
+fn nothing_to_do_again() {
+    let volume = Volume::new(false, 64 << 20, MountOptions::default());
+    let source = volume.scratch.path().join("source");
+    let folder = source.join("Gr\u{F6}\u{DF}e");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("\u{D55C}\u{AE00}"), "a file").expect("a file");
+    let sync = || run_text(RSYNC.command().args(["-ai", "--delete"]).arg(slashed(&source)).arg(volume.path("copy")));
+    assert!(sync().contains('>'));
+    assert_eq!(sync(), "");
+    volume.finish();
 }
 
 fn slashed(folder: &Path) -> PathBuf {
@@ -141,6 +158,12 @@ fn clone_and_build() {
     let first = volume.path("first");
     fs::create_dir(&first).expect("a folder");
     git(&first, &["init", "-q"]);
+    for name in ["Gr\u{F6}\u{DF}e.h", "\u{D55C}\u{AE00}.h"] {
+        fs::write(first.join(name), "").expect("a file");
+        git(&first, &["add", name]);
+    }
+    git(&first, &["commit", "-q", "-m", "names"]);
+    assert_eq!(git(&first, &["status", "--porcelain"]), "");
     for number in 0..40 {
         let text = format!("int f{number}(int x) {{ return x + {number}; }}\n");
         fs::write(first.join(format!("f{number}.cc")), text).expect("a file");

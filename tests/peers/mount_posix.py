@@ -135,7 +135,17 @@ def renames():
     fails(errno.EEXIST, renameat2, "x", "b", NOREPLACE)
     renameat2("x", "y", NOREPLACE)
     assert os.path.exists("y") and not os.path.exists("x")
-    fails(errno.EINVAL, renameat2, "y", "b", EXCHANGE)
+    fails(errno.EEXIST, renameat2, "y", "b", NOREPLACE)
+    fails(errno.ENOENT, renameat2, "y", "none", EXCHANGE)
+    fails(errno.EINVAL, renameat2, "empty", "empty/below", EXCHANGE)
+    numbers = [os.stat(name).st_ino for name in ("y", "b", "empty/below")]
+    renameat2("y", "b", EXCHANGE)
+    renameat2("b", "empty/below", EXCHANGE)
+    assert [os.stat(name).st_ino for name in ("empty/below", "y", "b")] == numbers
+    assert os.path.isdir("b") and read("y") == "a" and sorted(os.listdir("empty")) == ["below", "file"]
+    renameat2("b", "empty/below", EXCHANGE)
+    renameat2("y", "b", EXCHANGE)
+    assert os.path.isdir("empty/below") and read("b") == "a"
 
 
 def dates_and_modes():

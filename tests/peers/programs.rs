@@ -19,6 +19,8 @@ pub(crate) enum Program {
     GuestLinux,
     /// A module that was built for that kernel.
     GuestModule(&'static str),
+    /// The command of this project, where it is built with the tests.
+    Bandsaw,
 }
 
 /// The distribution's own Python, whatever else is called that on this machine.
@@ -62,6 +64,11 @@ impl Program {
                 let release = std::fs::read_to_string(folder.join("release")).unwrap_or_default();
                 let module = folder.join("lib/modules").join(release.trim()).join("extra").join(format!("{name}.ko"));
                 if module.is_file() { Ok(module) } else { Err(format!("no module {name} for the emulator's kernel")) }
+            }
+            Self::Bandsaw => {
+                let tests = std::env::current_exe().map_err(|error| error.to_string())?;
+                let command = tests.ancestors().nth(2).map(|folder| folder.join("bandsaw"));
+                command.filter(|path| path.is_file()).ok_or("bandsaw is not built: `cargo build -p bandsaw-cli`".into())
             }
         }
     }

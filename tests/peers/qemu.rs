@@ -88,14 +88,23 @@ impl Guest {
     }
 
     /// Puts a program of this machine into the guest, under the same path, with the libraries it needs.
-    pub(crate) fn program(mut self, program: Program) -> Self {
+    pub(crate) fn program(self, program: Program) -> Self {
         let path = program.find().unwrap_or_else(|why| panic!("{why}"));
-        let listed = run_text(Command::new("ldd").arg(&path));
-        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
-        for file in libraries.chain([path.clone()]) {
-            let contents = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-            self.files.push((file.to_str().expect("system paths are UTF-8").into(), 0o755, contents));
+        let within = path.to_str().expect("system paths are UTF-8").to_owned();
+        self.program_as(&path, &within)
+    }
+
+    /// Puts a program into the guest under another path than here, without what only debuggers read.
+    pub(crate) fn program_as(mut self, path: &Path, within: &str) -> Self {
+        let listed = run_text(Command::new("ldd").arg(path));
+        for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {
+            self.files.push((library.into(), 0o755, read(library.as_ref())));
         }
+        let scratch = crate::scratch();
+        let bare = scratch.path().join("bare");
+        let stripped = Command::new("strip").arg("-o").arg(&bare).arg(path).status();
+        let bare = if stripped.is_ok_and(|status| status.success()) { &*bare } else { path };
+        self.files.push((within.into(), 0o755, read(bare)));
         self
     }
 

@@ -56,6 +56,7 @@ fn read_resized_maps() {
             block_size: None,
             erase: false,
             epoch: Some(Timestamp::from_seconds(1_700_000_000)),
+            encryption: None,
         };
         format(&writable(&path), options, &Silent).expect("formatting");
         let contents: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();

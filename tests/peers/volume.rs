@@ -94,6 +94,7 @@ fn build_resized(path: &Path, source: &Path, case_sensitive: bool, files: Arc<Li
         block_size: None,
         erase: true,
         epoch: Some(Timestamp::from_seconds(CREATED)),
+        encryption: None,
     };
     format(&writable(&bundle), options, &Silent).expect("formatting");
     fill(&bundle, source);

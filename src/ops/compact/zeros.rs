@@ -13,17 +13,18 @@ const PIECE: u64 = 1 << 20;
 const GRAIN: u64 = 4096;
 
 /// Calls `each` for the runs of zeros that have storage, outside of what `free` says is free. Each can be given back without
-/// being read as anything else afterwards.
+/// being read as anything else afterwards, by a host that frees parts of files if `parts` says that it does.
 pub(super) fn find(
     image: &Image,
     storage: &Storage<'_>,
     free: &FreeSpace,
+    parts: bool,
     progress: &dyn Progress,
     each: &mut dyn FnMut(Range<u64>) -> Result<()>,
 ) -> Result<()> {
     let disk = image.disk();
     let len = disk.info().len;
-    let Some(grain) = grain(image, storage, len) else { return Ok(()) };
+    let Some(grain) = grain(image, storage, len, parts) else { return Ok(()) };
     progress.stage("zeros", len);
     let mut used = 0;
     for run in free.runs().map(Some).chain([None]) {
@@ -36,16 +37,17 @@ pub(super) fn find(
 }
 
 /// What a run of zeros is made up of, so that it still reads as zeros once it is given back. Cipher text of which a part is
-/// gone reads as noise: to macOS everywhere, so only what the container does not store at all is safe. `None`: nothing is.
-fn grain(image: &Image, storage: &Storage<'_>, len: u64) -> Option<u64> {
+/// gone reads as noise: to macOS everywhere, so only what the container does not store at all is safe. The same is all that
+/// takes no storage on hosts that free no parts of files. `None`: nothing is.
+fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<u64> {
     let encrypted = image.layers().iter().any(|layer| matches!(layer, Layer::Crypt(_)));
     // What shows in a stack is not the topmost layer's alone.
     if image.overlays().next().is_some() {
         return None;
     }
     match storage.units(len) {
-        (UnitKind::Piece, _) if encrypted => None,
-        (_, size) if encrypted => Some(size),
+        (UnitKind::Piece, _) if encrypted || !parts => None,
+        (_, size) if encrypted || !parts => Some(size),
         _ => Some(GRAIN),
     }
 }

@@ -16,6 +16,7 @@ use crate::fs::{
     UF_COMPRESSED,
 };
 use crate::ops::export::{FolderOptions, to_folder};
+use crate::ops::filling::Filling;
 use crate::progress::{Progress, Within};
 use crate::{Error, Kind, Result};
 
@@ -279,7 +280,7 @@ fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progr
         return Ok(FileReport { path, number: None, size: file.size, before, after: before, left: Some(Left::Plain) });
     }
     unpack(fs, file, progress)?;
-    let after = file.size.next_multiple_of(u64::from(fs.volume().block_size));
+    let after = fs.attributes(file.id)?.allocated;
     Ok(FileReport { path, number: None, size: file.size, before: before + attribute, after, left: None })
 }
 
@@ -293,13 +294,14 @@ fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) ->
     let (_nameless, contents) = Nameless::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;
-    out.set_len(file.size, Leave::Any)?;
+    let mut filling = Filling::new(&*out, file.size, fs.volume().holes)?;
     for at in (0..file.size).step_by(PIECE as usize) {
         progress.check()?;
         let now = PIECE.min(file.size - at);
-        out.write_at(at, &packed.read_vec(at, now as usize)?)?;
+        filling.bytes(&packed.read_vec(at, now as usize)?)?;
         progress.advance(now);
     }
+    filling.finish()?;
     drop(packed); // which keeps it open
     fs.store(file.id, &Stored::Plain { contents })
 }

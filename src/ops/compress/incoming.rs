@@ -144,7 +144,8 @@ impl Incoming<'_> {
             at = end.clamp(start + 1, len).next_multiple_of(block);
             taken += at - first;
         }
-        Ok(taken)
+        // The builder writes the last block in any case.
+        Ok(if at < len { taken + block } else { taken })
     }
 
     fn pack(&self, allocated: u64) -> Result<Option<Stored>> {

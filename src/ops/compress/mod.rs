@@ -1,6 +1,8 @@
 //! Files of a volume stored compressed, as macOS stores them, and as they are again; and files on their way into a new volume.
 
 mod choose;
+#[cfg(target_os = "macos")]
+mod host;
 mod in_place;
 mod incoming;
 
@@ -11,6 +13,8 @@ use crate::decmpfs::{MAX_LEN, Packing};
 use crate::{Error, Kind, Result};
 
 pub use self::choose::Types;
+#[cfg(target_os = "macos")]
+pub use self::host::{compress_host, decompress_host, estimate_host};
 pub use self::in_place::{compress, compress_one, decompress, decompress_file, estimate};
 pub(crate) use self::incoming::{Room, compress_tree, spool_len};
 
@@ -84,6 +88,10 @@ pub enum Left {
     Type,
     /// The volume itself needs it as it is: its journal, for one.
     Volume,
+    /// It has several names, and is a file of the host.
+    Linked,
+    /// Its contents are not on the host: they would have to be fetched first.
+    Dataless,
 }
 
 impl Left {
@@ -99,6 +107,8 @@ impl Left {
             Self::Locked => "locked",
             Self::Type => "not of a type asked for",
             Self::Volume => "belongs to the volume itself",
+            Self::Linked => "has several names",
+            Self::Dataless => "its contents are elsewhere",
         }
     }
 }

@@ -17,7 +17,8 @@ use crate::container::Format;
 use crate::container::udif::Resource;
 use crate::crypt::Encryption;
 use crate::device::BlockDevice;
-use crate::open::{CreateOptions, Draft, Image};
+use crate::open::remote::check_holds;
+use crate::open::{CreateOptions, Draft, Image, Reach};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -51,6 +52,8 @@ pub struct ConvertOptions {
     pub ignore_checksums: bool,
     /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing is taken from the source.
     pub resources: Vec<Resource>,
+    /// How a bucket is reached, if the new image is to be in one.
+    pub reach: Reach,
 }
 
 impl ConvertOptions {
@@ -84,6 +87,7 @@ impl ConvertOptions {
             encryption: self.encryption.clone(),
             // What is not written of it is noise, so the copy writes every block.
             thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
+            reach: self.reach,
         }
     }
 }
@@ -158,6 +162,7 @@ pub struct Converted {
 /// `progress` says stop, nothing is left of it, and what was at `to` is as it was.
 pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
+    check_holds(to, options.format)?;
     let used_only = options.used_only(from)?;
     let source = Source::of(from, used_only.as_ref());
     if options.format.is_udif() {
@@ -180,7 +185,7 @@ fn onto_blank_disk(
     let copied = source.read(options.ignore_checksums, |disk| copy::copy(disk, &**target, order, progress))?;
     progress.check()?;
     progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish()?, copied })
+    Ok(Converted { image: draft.finish_watched(progress)?, copied })
 }
 
 /// A band that is a file of its own is written by one thread. What a sparse file takes in the order of writing is written

@@ -11,6 +11,11 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
     let one = |name: &str, what: String| vec![(name.to_owned(), what)];
     let exact = |bytes: u64| format!("{:#}", size::display(bytes));
     match layer {
+        Layer::Remote(file) => one("file elsewhere", exact(file.info().len)),
+        Layer::Bucket(status) => match status.lagging {
+            0 => one("bucket", "a folder of objects, as other programs see it".to_owned()),
+            n => one("bucket", format!("a folder of objects, of which {n} lag behind what was committed (`bandsaw checkpoint`)")),
+        },
         Layer::File(file) => one("file", exact(file.info().len)),
         Layer::Crypt(crypt) => {
             let ways = match crypt.ways_in.len() {

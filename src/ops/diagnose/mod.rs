@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::device::BlockDevice;
-use crate::open::{self, Layer, OpenOptions};
+use crate::open::{self, Layer, OpenOptions, remote};
 use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Result};
 
@@ -82,6 +82,9 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
 
 /// What is wrong before anything is opened: there is nothing, or nothing that could be an image.
 fn place(path: &Path) -> Option<Cause> {
+    if remote::url(path).is_some() {
+        return None; // opening it says what is wrong
+    }
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == ErrorKind::NotFound => return Some(missing(path)),
@@ -154,7 +157,7 @@ fn locked(error: &Error) -> Cause {
 /// Whether nothing above the file was recognised, so that the file may be anything.
 fn is_only_file(layers: &[Layer]) -> bool {
     layers.iter().all(|layer| match layer {
-        Layer::File(_) | Layer::Raw(_) => true,
+        Layer::File(_) | Layer::Remote(_) | Layer::Raw(_) => true,
         Layer::Volumes(volumes) => volumes.is_empty(),
         _ => false,
     })

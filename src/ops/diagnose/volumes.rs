@@ -120,7 +120,9 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
 }
 
 fn has_layer_above_file(layers: &[Layer]) -> bool {
-    layers.iter().any(|layer| !matches!(layer, Layer::File(_) | Layer::Raw(_) | Layer::Volumes(_)))
+    let is_below =
+        |layer: &Layer| matches!(layer, Layer::File(_) | Layer::Remote(_) | Layer::Bucket(_) | Layer::Raw(_) | Layer::Volumes(_));
+    layers.iter().any(|layer| !is_below(layer))
 }
 
 /// That all is well but the name: macOS goes by it.

@@ -6,7 +6,7 @@ use super::{LAYER, NewFormat, VolumeOptions};
 use crate::address::VolumeSelector;
 use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
-use crate::fs::{Built, Timestamp};
+use crate::fs::{Built, Timestamp, VolumeEncryption};
 use crate::open::{self, Image, Volume, VolumeFormat};
 use crate::ops::create::{Ids, now};
 use crate::partition::{EFI_SYSTEM, MBR_HFS, Map, Partition, Scheme, TypeId, gpt};
@@ -28,6 +28,8 @@ pub struct FormatOptions<'a> {
     pub erase: bool,
     /// `SOURCE_DATE_EPOCH`, as [`CreateOptions::epoch`](crate::ops::create::CreateOptions::epoch).
     pub epoch: Option<Timestamp>,
+    /// How the volume is encrypted, if it is; of formats that can be.
+    pub encryption: Option<VolumeEncryption>,
 }
 
 /// What was made.
@@ -86,13 +88,13 @@ impl<'a> Target<'a> {
     }
 
     fn format(&self, options: FormatOptions<'_>, progress: &dyn Progress) -> Result<Formatted> {
-        let FormatOptions { format, name, block_size, erase, epoch, place: _ } = options;
+        let FormatOptions { format, name, block_size, erase, epoch, encryption, place: _ } = options;
         let retyped = self.retyped(format)?;
         let created = epoch.unwrap_or_else(now);
         let tree = Tree::empty(created);
         let id = Ids::new(epoch, &name, &tree).volume;
         let more_volumes = Vec::new();
-        let options = VolumeOptions { name, block_size, created, latest: epoch, id, more_volumes, encryption: None };
+        let options = VolumeOptions { name, block_size, created, latest: epoch, id, more_volumes, encryption };
         let plan = format.plan(tree, options)?;
         if !erase {
             self.check_blank()?;

@@ -1,5 +1,7 @@
 //! Power cuts while disk, map and volume are resized together: all files are there, and doing it again completes it.
 
+mod apfs;
+
 use super::*;
 use crate::device::{BlockDeviceExt, Leave};
 use crate::fs::hfsplus::build::{Options, Plan as NewVolume};
@@ -10,7 +12,7 @@ use crate::open::find_volumes;
 use crate::partition::{APPLE_HFS, MBR_HFS, probe, samples};
 use crate::progress::Silent;
 use crate::store::{Open, Store};
-use crate::testing::PowerCut;
+use crate::testing::{PowerCut, Random};
 
 const MIB: u64 = 1 << 20;
 
@@ -63,7 +65,13 @@ fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
     let name = "Cut".into();
     let options = Options { name, case_sensitive: false, journaled, block_size: Some(512), created, latest: None, identifier: 1 };
     NewVolume::new(Tree::empty(created), options).unwrap().build(&*volume, &Silent).unwrap();
-    let fs = HfsPlusMut::open(volume, WriteOptions::default()).unwrap();
+    live(&HfsPlusMut::open(volume, WriteOptions::default()).unwrap());
+    store.sync().unwrap();
+    store
+}
+
+/// Files are made, and every second one removed.
+fn live(fs: &dyn FileSystemMut) {
     for number in 0..40_u8 {
         let id = fs.create(fs.root(), &format!("file {number}"), &NewNode::new(NewKind::File)).unwrap();
         fs.write_all(id, &contents(number)).unwrap();
@@ -72,8 +80,6 @@ fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
         fs.remove(fs.root(), &format!("file {number}")).unwrap();
     }
     fs.unmount().unwrap();
-    store.sync().unwrap();
-    store
 }
 
 /// Resizes everything on the disk, as [`resize`] does on an image; the disk has `len` bytes afterwards.
@@ -106,17 +112,24 @@ fn sound(store: &PowerCut) {
     let map = probe(&*disk).unwrap();
     assert!(map.iter().all(|map| map.problems.is_empty()), "{map:?}");
     for volume in find_volumes(&disk, map.as_ref()).unwrap() {
+        if let Ok(container) = volume.container() {
+            apfs::sound_container(&container);
+            continue;
+        }
         let found = check(volume.device().clone(), &Silent).unwrap();
         assert!(found.is_empty(), "{found:#?}");
     }
 }
 
 fn cut_short(around: Around, journaled: bool, from: u64, to: u64) {
-    let store = lived_in(from, around, journaled);
-    let start = store.position();
-    resize_to(&store, to).unwrap();
-    sound(&store);
-    check_kept(&store).unwrap();
+    cut_while_resized(&lived_in(from, around, journaled), around, to);
+}
+
+fn cut_while_resized(store: &PowerCut, around: Around, to: u64) {
+    let (start, from) = (store.position(), disk(store).info().len);
+    resize_to(store, to).unwrap();
+    sound(store);
+    check_kept(store).unwrap();
     for crash in store.crashes_from(start, 5, 1) {
         let what = |error| panic!("{around:?}, {from} to {to}, {crash:?}: {error}");
         check_kept(&crash.store).unwrap_or_else(what);

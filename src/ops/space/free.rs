@@ -10,6 +10,9 @@ use crate::{Error, Kind, Result};
 
 const LAYER: &str = "free space";
 
+/// What opens the map of a volume.
+type OpenMap = fn(&Volume) -> Result<Option<Arc<dyn FreeMap>>>;
+
 /// A volume, and its map of what is free.
 #[derive(Debug)]
 pub struct FreeVolume {
@@ -30,7 +33,16 @@ impl FreeSpace {
     /// Opens the free maps of all volumes and checks each quickly: the volume was cleanly unmounted, nothing waits in its
     /// journal, and what its own structures lie in is marked used. What is outside of volumes counts as used.
     pub fn of(image: &Image) -> Self {
-        let mut volumes: Vec<_> = image.volumes().iter().map(|volume| FreeVolume::of(volume, image.partitions())).collect();
+        Self::with(image, Volume::trusted_free_map)
+    }
+
+    /// The same as it will be for a trim, which makes more free first: for those who only tell.
+    pub fn foretold(image: &Image) -> Self {
+        Self::with(image, Volume::foretold_free_map)
+    }
+
+    fn with(image: &Image, map: OpenMap) -> Self {
+        let mut volumes: Vec<_> = image.volumes().iter().map(|volume| FreeVolume::of(volume, image.partitions(), map)).collect();
         volumes.sort_by_key(|found| found.volume.range.start);
         Self { volumes }
     }
@@ -47,8 +59,8 @@ impl FreeSpace {
 }
 
 impl FreeVolume {
-    fn of(volume: &Volume, map: Option<&Map>) -> Self {
-        let map = check_alone(volume, map).and_then(|()| volume.trusted_free_map()).and_then(|found| {
+    fn of(volume: &Volume, map: Option<&Map>, open: OpenMap) -> Self {
+        let map = check_alone(volume, map).and_then(|()| open(volume)).and_then(|found| {
             found.ok_or_else(|| Error::unsupported(LAYER, format!("which blocks of {} are free is not read yet", volume.format)))
         });
         Self { volume: volume.clone(), map: map.map_err(|error| error.in_file(volume.place())) }
@@ -96,11 +108,11 @@ mod tests {
         let image = create(&folder.path().join("a.dmg"), options, &Silent).unwrap().image;
         let volume = &image.volumes()[0];
         let mut map = partition::probe(&**image.disk()).unwrap().unwrap();
-        assert!(FreeVolume::of(volume, Some(&map)).map.is_ok());
+        assert!(FreeVolume::of(volume, Some(&map), Volume::trusted_free_map).map.is_ok());
         let mut other = map.partitions[0].clone();
         (other.number, other.range) = (7, volume.range.end - 512..volume.range.end + 512);
         map.partitions.push(other);
-        let found = FreeVolume::of(volume, Some(&map));
+        let found = FreeVolume::of(volume, Some(&map), Volume::trusted_free_map);
         assert!(found.map.as_ref().unwrap_err().to_string().contains("overlaps partition 7"));
         assert_eq!(found.runs().count(), 0);
     }

@@ -1,6 +1,6 @@
 //! How full each band of a disk is, and what of it is free.
 
-use super::{FreeSpace, Storage, UnitKind};
+use super::{FreeSpace, Storage, UnitKind, can_punch};
 use crate::Result;
 use crate::container::sparsebundle::{Bundle, StrayFile};
 use crate::open::Image;
@@ -48,6 +48,9 @@ pub struct SpaceMap {
     /// Bytes that packing shortens the image's file by, because no unit has its place there. They take storage only where the
     /// host cannot punch holes.
     pub unused: u64,
+    /// Whether the host frees parts of files, as far as that is known without trying. Where it does not, compaction gives back
+    /// whole bands and chunks.
+    pub parts: bool,
 }
 
 impl SpaceMap {
@@ -67,7 +70,7 @@ impl SpaceMap {
         let units = storage.allocated_by_unit(size, disk)?;
         let units = units.into_iter().map(|(index, allocated)| Unit { index, allocated, free: 0, returns: 0 }).collect();
         let stray = if let Storage::Bundle(_, stored) = storage { stored.stray.clone() } else { Vec::new() };
-        let mut map = Self { kind, size, disk, units, stray, unused: unused(image) };
+        let mut map = Self { kind, size, disk, units, stray, unused: unused(image), parts: can_punch(image, false) };
         progress.stage("measure", disk);
         let mut seen = 0;
         for run in free.runs() {
@@ -125,8 +128,18 @@ impl SpaceMap {
         }
     }
 
-    /// Bytes that go with units all of which is free, and with parts of others.
+    /// Of [`free_storage`](Self::free_storage), what compaction gives back on this host.
     pub fn returns(&self) -> (u64, u64) {
+        match (self.free_storage(), self.kind) {
+            (both, _) if self.parts => both,
+            // Not even its last piece is a file of its own.
+            (_, UnitKind::Piece) => (0, 0),
+            ((whole, _), UnitKind::Band | UnitKind::Chunk) => (whole, 0),
+        }
+    }
+
+    /// Bytes of storage that no volume uses: units all of which is free, and parts of others.
+    pub fn free_storage(&self) -> (u64, u64) {
         let (whole, parts): (Vec<&Unit>, Vec<&Unit>) = self.units.iter().partition(|unit| self.fill(unit) == Fill::Free);
         let sum = |units: Vec<&Unit>| units.iter().map(|unit| unit.returns).sum();
         (sum(whole), sum(parts))
@@ -146,4 +159,21 @@ fn unused(image: &Image) -> u64 {
     }
     let top = image.overlays().last().map(|top| &*top.image).or_else(|| image.asif());
     top.map_or(0, |image| image.usage().unused * image.usage().chunk_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_returns_depends_on_the_host() {
+        let unit = |index, free, returns| Unit { index, allocated: 8, free, returns };
+        let units = vec![unit(0, 8, 8), unit(1, 3, 2), unit(2, 0, 0)];
+        let map = |kind, parts| SpaceMap { kind, size: 8, disk: 24, units: units.clone(), stray: Vec::new(), unused: 0, parts };
+        assert_eq!(map(UnitKind::Band, true).returns(), (8, 2));
+        assert_eq!(map(UnitKind::Piece, true).returns(), (8, 2));
+        assert_eq!(map(UnitKind::Chunk, false).returns(), (8, 0));
+        assert_eq!(map(UnitKind::Piece, false).returns(), (0, 0));
+        assert_eq!(map(UnitKind::Piece, false).free_storage(), (8, 2));
+    }
 }

@@ -7,5 +7,5 @@ mod storage;
 
 pub use free::{FreeSpace, FreeVolume};
 pub use map::{Fill, SpaceMap, Unit};
-pub(crate) use storage::Storage;
 pub use storage::UnitKind;
+pub(crate) use storage::{Storage, can_punch};

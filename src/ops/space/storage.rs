@@ -1,16 +1,17 @@
 //! The files that an image's disk is stored in, as far as it can be told which bytes of them take space.
 
 use std::ops::Range;
+use std::path::Path;
 
 use crate::container::Placed;
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::{Bundle, Stored};
 use crate::container::sparseimage::SparseImage;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave};
-use crate::open::{Image, Layer};
+use crate::open::{Image, Layer, remote};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
-use crate::{Error, Result};
+use crate::{Error, Result, platform};
 
 const LAYER: &str = "storage";
 /// Pieces that a raw disk is shown in at most.
@@ -179,6 +180,17 @@ impl<'a> Storage<'a> {
             Self::File { .. } => disk.discard(range.clone(), Leave::Any),
         }
     }
+}
+
+/// Whether the host frees parts of files where the image, or the topmost layer over it, is. With `trying` a file is made there
+/// for a moment, if it takes that to know; without it, the kind of the file system may have to do.
+pub(crate) fn can_punch(image: &Image, trying: bool) -> bool {
+    let path = image.overlays().last().map_or(image.path(), |top| &top.path);
+    if remote::url(path).is_some() {
+        return true; // nothing is punched there: objects are written anew
+    }
+    let folder = if path.is_dir() { Some(path) } else { path.parent() };
+    platform::can_punch_in(folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")), trying)
 }
 
 /// Bytes of `range` of a file that have storage. What lies past its end has none.

@@ -1,0 +1,269 @@
+//! Snapshots of a bundle in a folder of this host.
+//!
+//! Each is a bundle of its own in `.bandsaw/snapshots/NAME` inside the bundle. Where the host shares storage between files
+//! (reflinks) it takes none at first. Elsewhere what has changed since the snapshot before is copied, and the rest are
+//! hard links to files of that one. No file of the bundle itself ever has a second name: macOS writes to bands in place, and
+//! would change the snapshot with them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{LAYER, no_snapshot};
+use crate::container::sparsebundle::{self, SNAPSHOTS};
+use crate::device::BlockDeviceExt;
+use crate::open::place::{Place, folder_of};
+use crate::progress::Progress;
+use crate::store::{Local, Open, Snapshot, Store};
+use crate::{Error, Kind, Result, platform};
+
+/// What only Bandsaw looks into.
+const OURS: &str = ".bandsaw/";
+/// Its time is that of the snapshot: it is always copied, never a link.
+const DATED: &str = "Info.plist";
+/// How snapshots are called that are not finished, and that are being removed.
+const UNFINISHED: &str = ".new-";
+const GOING: &str = ".gone-";
+/// Bytes compared at a time.
+const PIECE: u64 = 1 << 20;
+
+/// A bundle on this host.
+pub(super) struct Folder {
+    path: PathBuf,
+    store: Local,
+}
+
+/// Files below one folder of a store that are to be copied below another.
+struct Files<'a> {
+    store: &'a Local,
+    from: &'a str,
+    to: &'a str,
+    /// Their names below `from`.
+    names: Vec<String>,
+}
+
+impl Folder {
+    /// The bundle in the folder at `path`.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let store = Local::new(path);
+        if !crate::open::look_at(path)?.is_dir() || !sparsebundle::is_bundle(&store)? {
+            let message = "is no sparse bundle, of which snapshots are kept; `bandsaw stack create` keeps the changes to any image \
+                           in a file of their own";
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let folder = Self { path: path.to_owned(), store };
+        for ours in [folder.path.join(OURS.trim_end_matches('/')), folder.snapshots()] {
+            // A link would lead out of the bundle.
+            if fs::symlink_metadata(&ours).is_ok_and(|meta| !meta.is_dir()) {
+                return Err(Error::new(Kind::Invalid, LAYER, "is no folder, and the snapshots are kept in it").in_file(ours));
+            }
+        }
+        Ok(folder)
+    }
+
+    fn snapshots(&self) -> PathBuf {
+        self.path.join(SNAPSHOTS.trim_end_matches('/'))
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<Snapshot>> {
+        let failed = |source| Error::io(LAYER, "list", source).in_file(self.snapshots());
+        let entries = match fs::read_dir(self.snapshots()) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut snapshots = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if name.starts_with('.') || !entry.file_type().map_err(failed)?.is_dir() {
+                continue;
+            }
+            let dated = fs::metadata(entry.path().join(DATED)).or_else(|_| entry.metadata()).map_err(failed)?;
+            let since = dated.modified().map_err(failed)?.duration_since(UNIX_EPOCH);
+            snapshots.push(Snapshot { name, created: since.map_or(0, |since| since.as_secs()) });
+        }
+        Ok(snapshots)
+    }
+
+    fn find(&self, name: &str) -> Result<()> {
+        if self.list()?.iter().any(|snapshot| snapshot.name == name) { Ok(()) } else { Err(no_snapshot(name)) }
+    }
+
+    pub(super) fn create(&self, name: &str, progress: &dyn Progress) -> Result<()> {
+        let _nobody_writes = sparsebundle::lock_shared(&self.store)?;
+        let others = self.list()?;
+        if others.iter().any(|other| other.name == name) {
+            return Err(taken(name));
+        }
+        let previous = others.iter().max_by_key(|other| other.created).map(|other| format!("{SNAPSHOTS}{}/", other.name));
+        let unfinished = self.unused_name(UNFINISHED)?;
+        let aside = self.snapshots().join(&unfinished);
+        let made = self.fill(&unfinished, previous.as_deref(), progress).and_then(|()| {
+            move_new(&aside, &self.snapshots().join(name), name)?;
+            self.settle()
+        });
+        if made.is_err() {
+            // What is left of it: the failure is what the caller must hear of.
+            let _ = fs::remove_dir_all(&aside);
+        }
+        made
+    }
+
+    /// Copies the bundle to a snapshot that has no name yet.
+    fn fill(&self, unfinished: &str, previous: Option<&str>, progress: &dyn Progress) -> Result<()> {
+        let to = format!("{SNAPSHOTS}{unfinished}/");
+        Files::new(&self.store, "", &to)?.copy(previous, progress)?;
+        self.store.sync()
+    }
+
+    pub(super) fn restore(&self, name: &str, progress: &dyn Progress) -> Result<()> {
+        self.find(name)?;
+        let failed = |source| Error::io(LAYER, "take over who may use the bundle", source);
+        let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
+        // From here on nobody else has it open.
+        let mut place = Place::claim(&self.path, true)?;
+        fs::create_dir(place.aside()).and_then(|()| fs::set_permissions(place.aside(), mode)).map_err(failed)?;
+        let store = Local::new(folder_of(&self.path));
+        let (old, new) = (folder_name(&self.path)?, folder_name(place.aside())?);
+        Files::new(&store, &format!("{old}{SNAPSHOTS}{name}/"), &new)?.copy(None, progress)?;
+        Files::new(&store, &format!("{old}{OURS}"), &format!("{new}{OURS}"))?.link(progress)?;
+        store.sync()?;
+        place.take()
+    }
+
+    pub(super) fn delete(&self, name: &str) -> Result<()> {
+        self.find(name)?;
+        let going = self.snapshots().join(self.unused_name(GOING)?);
+        let removed = fs::rename(self.snapshots().join(name), &going).and_then(|()| fs::remove_dir_all(&going));
+        removed.map_err(|source| Error::io(LAYER, "remove", source).named(name))?;
+        self.settle()
+    }
+
+    /// A name that nothing has, after what killed runs have left is removed.
+    fn unused_name(&self, prefix: &str) -> Result<String> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        platform::remove_leftovers(&self.snapshots(), UNFINISHED);
+        platform::remove_leftovers(&self.snapshots(), GOING);
+        loop {
+            let name = format!("{prefix}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+            match fs::symlink_metadata(self.snapshots().join(&name)) {
+                Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(name),
+                Err(source) => return Err(Error::io(LAYER, "look for an unused name", source)),
+                Ok(_) => {} // left by a crash of a process with our number
+            }
+        }
+    }
+
+    /// Makes durable which snapshots there are.
+    fn settle(&self) -> Result<()> {
+        let synced = File::open(self.snapshots()).and_then(|folder| platform::make_names_durable(&folder));
+        synced.map_err(|source| Error::io(LAYER, "make the name durable", source).in_file(self.snapshots()))
+    }
+}
+
+fn taken(name: &str) -> Error {
+    Error::new(Kind::Conflict, LAYER, "is a snapshot already").named(name)
+}
+
+/// A snapshot is never empty, and so never replaced by this.
+fn move_new(from: &Path, to: &Path, name: &str) -> Result<()> {
+    fs::rename(from, to).map_err(|source| match source.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => taken(name),
+        _ => Error::io(LAYER, "move the finished snapshot to its place", source).named(name),
+    })
+}
+
+/// The name of a folder within the one it is in, as the beginning of names in a store.
+fn folder_name(path: &Path) -> Result<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Error::unsupported(LAYER, "has a name that is not UTF-8, or none").in_file(path))?;
+    Ok(format!("{name}/"))
+}
+
+impl<'a> Files<'a> {
+    /// Those of a bundle. Locks, and what is not the bundle's own but ours, are left out.
+    fn new(store: &'a Local, from: &'a str, to: &'a str) -> Result<Self> {
+        let mut names = Vec::new();
+        store.list(from, &mut |entry| {
+            let name = entry.name.strip_prefix(from).unwrap_or(entry.name);
+            let is_left = name.split('/').any(|part| part.starts_with(UNFINISHED) || part.starts_with(GOING));
+            let is_left_out = name == "lock" || name.starts_with(OURS) || is_left;
+            names.extend((!is_left_out).then(|| name.to_owned()));
+            Ok(())
+        })?;
+        Ok(Self { store, from, to, names })
+    }
+
+    /// Copies them, or has them in common with what is below `previous`, of the same name and contents, which nobody changes.
+    fn copy(&self, previous: Option<&str>, progress: &dyn Progress) -> Result<()> {
+        let len = |name: &String| Ok(self.store.stat(&format!("{}{name}", self.from))?.map_or(0, |meta| meta.len));
+        let lens = self.names.iter().map(len).collect::<Result<Vec<u64>>>()?;
+        progress.stage("copy", lens.iter().sum());
+        // A store makes folders with their first file only, and macOS wants to find this one.
+        let first = format!("{}bands/0", self.to);
+        self.store.open(&first, Open::Create)?;
+        self.store.remove(&first)?;
+        for (name, len) in self.names.iter().zip(lens) {
+            progress.check()?;
+            let (from, to) = (format!("{}{name}", self.from), format!("{}{name}", self.to));
+            let kept = previous.filter(|_| name.contains('/')).map(|previous| format!("{previous}{name}"));
+            if !self.share(&from, kept.as_deref(), &to, progress)? {
+                self.store.copy(&from, &to)?;
+            }
+            if name == DATED {
+                self.date(&to)?;
+            }
+            progress.advance(len);
+        }
+        Ok(())
+    }
+
+    /// Makes `to` what `from` is without storing it again, if that can be. `kept` is changed by nobody.
+    fn share(&self, from: &str, kept: Option<&str>, to: &str, progress: &dyn Progress) -> Result<bool> {
+        if self.store.clone_of(from, to)? {
+            return Ok(true);
+        }
+        let Some(kept) = kept else { return Ok(false) };
+        Ok(self.are_same(from, kept, progress)? && self.store.link(kept, to)?)
+    }
+
+    /// Gives them second names, or copies them where the host has no such names.
+    fn link(&self, progress: &dyn Progress) -> Result<()> {
+        for name in &self.names {
+            progress.check()?;
+            let (from, to) = (format!("{}{name}", self.from), format!("{}{name}", self.to));
+            if !self.store.link(&from, &to)? {
+                self.store.copy(&from, &to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A clone may have the date of what it is one of.
+    fn date(&self, name: &str) -> Result<()> {
+        let file = File::options().write(true).open(self.store.host_path(name));
+        let dated = file.and_then(|file| file.set_modified(SystemTime::now()));
+        dated.map_err(|source| Error::io(LAYER, "set the date", source).in_file(self.store.host_path(name)))
+    }
+
+    /// Whether two files hold the same bytes.
+    fn are_same(&self, one: &str, other: &str, progress: &dyn Progress) -> Result<bool> {
+        let (Some(one), Some(other)) = (self.store.open(one, Open::Read)?, self.store.open(other, Open::Read)?) else {
+            return Ok(false);
+        };
+        let len = one.info().len;
+        if other.info().len != len {
+            return Ok(false);
+        }
+        for start in (0..len).step_by(PIECE as usize) {
+            progress.check()?;
+            let piece = PIECE.min(len - start) as usize;
+            if one.read_vec(start, piece)? != other.read_vec(start, piece)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
