@@ -8,11 +8,15 @@ mod apfs;
 mod container;
 mod create;
 mod examine;
+mod free;
 mod kept;
 mod key_file;
 pub(crate) mod note;
 mod parts;
-mod place;
+pub(crate) mod place;
+mod recognise;
+pub(crate) mod remote;
+mod site;
 pub mod stack;
 mod unlock;
 mod volume;
@@ -35,12 +39,14 @@ use crate::error::Place;
 use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::partition::{self, Map};
-use crate::store::LocalFile;
+use crate::store::{LocalFile, Status};
 use crate::{Error, Kind, Result};
 
+use self::remote::Elsewhere;
 use self::stack::LayerFile;
 
 pub use apfs::Wanted;
+pub(crate) use container::files;
 pub(crate) use container::open_bundle;
 pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
@@ -48,6 +54,7 @@ pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use examine::{Examination, Judged, Verdict, examine, examine_contents};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
+pub use remote::Reach;
 pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED, volume_key};
 pub(crate) use volume::find as find_volumes;
 pub use volume::{Volume, VolumeFormat};
@@ -85,11 +92,21 @@ pub struct OpenOptions<'a> {
     /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again for changes that wait to be
     /// made.
     pub cache: usize,
+    /// How images are reached that are not on this host.
+    pub reach: Reach,
 }
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { access: Access::ReadOnly, image_format: None, keys: None, shadows: &[], checkpoint: None, cache: DEFAULT_CACHE }
+        Self {
+            access: Access::ReadOnly,
+            image_format: None,
+            keys: None,
+            shadows: &[],
+            checkpoint: None,
+            cache: DEFAULT_CACHE,
+            reach: Reach::default(),
+        }
     }
 }
 
@@ -98,6 +115,10 @@ impl Default for OpenOptions<'_> {
 pub enum Layer {
     /// A file of the host.
     File(Arc<LocalFile>),
+    /// A file behind a URL.
+    Remote(Arc<dyn BlockDevice>),
+    /// A folder in a bucket, and how the bundle in it stood when it was opened.
+    Bucket(Status),
     /// Encryption of all that lies above. It is told of locked images too.
     Crypt(crypt::Description),
     /// A raw image: the file's bytes are the disk.
@@ -131,7 +152,13 @@ impl Layer {
             Self::Udif(udif) => udif.clone(),
             Self::Stack(stack) => stack.clone(),
             // Alone a layer is none.
-            Self::File(_) | Self::Crypt(_) | Self::Overlay(_) | Self::Partitions(_) | Self::Volumes(_) => return None,
+            Self::File(_)
+            | Self::Remote(_)
+            | Self::Bucket(_)
+            | Self::Crypt(_)
+            | Self::Overlay(_)
+            | Self::Partitions(_)
+            | Self::Volumes(_) => return None,
         })
     }
 }
@@ -192,8 +219,18 @@ pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Lay
     if let Some(format) = options.image_format.filter(|format| !format.can_read()) {
         return Err(Error::unsupported(LAYER, format!("{} ({format}) is not read yet", format.description())));
     }
-    let open_container = if look_at(path)?.is_dir() { container::open_folder } else { container::open_file };
-    let mut found = open_container(path, options, layers)?;
+    let mut found = match remote::find(path, options)? {
+        Some(Elsewhere::Folder(store, status)) => {
+            layers.push(Layer::Bucket(status));
+            container::open_store(store, options, layers)?
+        }
+        Some(Elsewhere::File(file)) => {
+            layers.push(Layer::Remote(file.clone()));
+            container::open_bytes(path, file, options, layers)?
+        }
+        None if look_at(path)?.is_dir() => container::open_folder(path, options, layers)?,
+        None => container::open_file(path, options, layers)?,
+    };
     if options.image_format.is_none() {
         found.warnings.extend(container::misnamed(path, found.format));
     }
@@ -202,6 +239,7 @@ pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Lay
 
 /// What the host knows of the file or folder at `path`.
 pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
+    remote::must_be_here(path)?;
     fs::metadata(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path),
         _ => Error::io(LAYER, "look at", source).in_file(path),
@@ -272,10 +310,13 @@ pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
     if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
         return Ok(false);
     }
-    let mut buf = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
+    let mut buf = Vec::new();
     for extent in disk.extents(0..len) {
         let (range, kind) = extent?;
         let mut at = range.start;
+        if kind == ExtentKind::Data {
+            buf.resize(PIECE.min(usize::try_from(len).unwrap_or(PIECE)), 0);
+        }
         while kind == ExtentKind::Data && at < range.end {
             let piece = buf.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
             disk.read_at(at, &mut buf[..piece])?;

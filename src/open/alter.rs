@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::volume::{Volume, VolumeFormat};
 use crate::device::BlockDevice;
 use crate::fs::ResizeVolume;
+use crate::fs::apfs::{Container, ContainerMut};
 use crate::fs::hfsplus::{self, HfsPlusMut};
 use crate::{Error, Result};
 
@@ -21,6 +22,10 @@ impl Volume {
                     return Err(Error::unsupported(LAYER, message).named(self.place()));
                 }
                 Ok(Box::new(HfsPlusMut::open(device, self.write_options())?))
+            }
+            VolumeFormat::Apfs => {
+                let container = Container::open(device, self.checkpoint)?.with_writer(&self.writer);
+                Ok(Box::new(ContainerMut::open(&Arc::new(container))?))
             }
             other => Err(Error::unsupported(LAYER, format!("{other} is not resized yet")).named(self.place())),
         }

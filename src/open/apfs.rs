@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::unlock::{Keys, volume_key};
 use super::volume::Volume;
-use crate::fs::apfs::{ApfsMut, Container, Summary, WriteOptions};
+use crate::fs::apfs::{ApfsMut, Container, ContainerMut, Label, WriteOptions};
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::{Error, Kind, Result};
 
@@ -52,23 +52,19 @@ pub(super) fn open_mut(
     Ok(Arc::new(ApfsMut::open(container, number, WriteOptions::default(), &key)?))
 }
 
-/// Makes free what waits for older checkpoints. The queue is the container's: any volume that can be changed will do.
+/// Makes free what waits for older checkpoints, unless the container cannot be changed. Nobody needs a key for that.
 pub(super) fn release_queued(container: &Arc<Container>) -> Result<()> {
-    let key = |locked: &_| volume_key(locked, None);
-    for volume in container.volumes().into_iter().flatten() {
-        match ApfsMut::open(container, volume.number, WriteOptions::default(), &key) {
-            Ok(volume) => return volume.release_queued(),
-            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey | Kind::ReadOnly | Kind::Conflict) => {}
-            Err(error) => return Err(error),
-        }
+    match ContainerMut::open(container) {
+        Ok(container) => container.release_queued(),
+        Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::ReadOnly | Kind::Conflict) => Ok(()),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 fn first(container: &Container) -> Result<u32> {
     let mut failed = None;
     let mut auxiliary = None;
-    for volume in container.volumes() {
+    for volume in container.labels() {
         match volume {
             Ok(volume) if volume.is_auxiliary() => auxiliary = auxiliary.or(Some(volume.number)),
             Ok(volume) => return Ok(volume.number),
@@ -82,9 +78,9 @@ fn first(container: &Container) -> Result<u32> {
 /// The number of the volume of this name.
 pub(super) fn named(container: &Container, name: &str) -> Result<Option<u32>> {
     let mut failed = None;
-    for volume in container.volumes() {
+    for volume in container.labels() {
         match volume {
-            Ok(Summary { number, name: found, .. }) if found == name => return Ok(Some(number)),
+            Ok(Label { number, name: found, .. }) if found == name => return Ok(Some(number)),
             Ok(_) => {}
             Err(error) => failed = failed.or(Some(error)),
         }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Found, LAYER, Layer, OpenOptions, note, parts, unlock};
+use super::remote::Elsewhere;
+use super::{Found, LAYER, Layer, OpenOptions, note, parts, remote, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -11,14 +12,18 @@ use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif::{self, Udif};
 use crate::container::{Format, foreign};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
-use crate::store::{Local, LocalFile, Lock, Open};
+use crate::store::{Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Result};
 
 /// Bytes at the front of a file that tell its container.
 const HEAD: usize = 16;
 
 pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
-    let store = Arc::new(Local::new(path));
+    open_store(Arc::new(Local::new(path)), options, layers)
+}
+
+/// The bundle in a folder, wherever that is.
+pub(super) fn open_store(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
     match options.image_format {
         Some(Format::Udsb) => {}
         Some(other) => return Err(Error::new(Kind::Invalid, LAYER, format!("is a folder, a {other} image is a file"))),
@@ -33,7 +38,7 @@ pub(super) fn open_folder(path: &Path, options: &OpenOptions<'_>, layers: &mut V
     Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
 }
 
-fn unlock_bundle(store: Arc<Local>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Bundle> {
+fn unlock_bundle(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Bundle> {
     let Some(header) = sparsebundle::encryption(&*store)? else { return Bundle::open(store, options.access) };
     let keys = unlock::keys(&header, options, layers)?;
     let bundle = Bundle::open_encrypted(store, options.access, &header, &keys)?;
@@ -46,11 +51,20 @@ fn unlock_bundle(store: Arc<Local>, options: &OpenOptions<'_>, layers: &mut Vec<
 
 /// Opens the sparse bundle at `path` and nothing above it. [`Kind::Unsupported`] if it is none.
 pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bundle> {
-    let store = Arc::new(Local::new(path));
-    if !super::look_at(path)?.is_dir() || !sparsebundle::is_bundle(&*store)? {
-        return Err(Error::unsupported(LAYER, "is no sparse bundle, and other images have no bands in files of their own"));
+    match files(path, options)? {
+        Some(store) if sparsebundle::is_bundle(&*store)? => unlock_bundle(store, options, &mut Vec::new()),
+        _ => Err(Error::unsupported(LAYER, "is no sparse bundle, and other images have no bands in files of their own")),
     }
-    unlock_bundle(store, options, &mut Vec::new())
+}
+
+/// What is in the folder at `path`, which may be in a bucket: a sparse bundle, if anything. `None`: it is a file.
+pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc<dyn Store>>> {
+    Ok(match remote::find(path, options)? {
+        Some(Elsewhere::Folder(store, _)) => Some(store),
+        Some(Elsewhere::File(_)) => None,
+        None if super::look_at(path)?.is_dir() => Some(Arc::new(Local::new(path))),
+        None => None,
+    })
 }
 
 /// Opens a file of the host, and keeps others from changing it, or from using it at all.
@@ -67,6 +81,16 @@ pub(super) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
 pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
     let file = lock_file(path, options.access)?;
     layers.push(Layer::File(file.clone()));
+    open_bytes(path, file, options, layers)
+}
+
+/// The container in a file, wherever that is.
+pub(super) fn open_bytes(
+    path: &Path,
+    file: Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     let file = unlock::unlock(file, options, layers)?;
     let format = match options.image_format {
         Some(format) => format,

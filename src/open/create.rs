@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::place::Place;
-use super::{Found, Image, Keys, LAYER, Layer, OpenOptions, open};
+use super::site::Site;
+use super::{Found, Image, Keys, LAYER, Layer, OpenOptions, Reach, open};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -35,6 +36,8 @@ pub struct CreateOptions {
     /// Leave out what an encrypted raw image does not hold yet: the file has holes, and what was never written reads as
     /// noise. Without this every block is written, zeros as cipher text.
     pub thin: bool,
+    /// How a bucket is reached, if the image is to be in one.
+    pub reach: Reach,
 }
 
 impl CreateOptions {
@@ -86,7 +89,7 @@ impl CreateOptions {
         self.encryption.as_ref().map(|encryption| encryption.passphrase.clone())
     }
 
-    fn protection(&self) -> Result<Option<Protection>> {
+    pub(super) fn protection(&self) -> Result<Option<Protection>> {
         self.encryption.as_ref().map(|encryption| encryption.protection(self.most_encrypted())).transpose()
     }
 }
@@ -111,13 +114,13 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
     Draft::new(path, options)?.finish()
 }
 
-/// A new image under a name of its own beside its place. [`finish`](Self::finish) puts it there; dropped before that it
-/// is removed, and what it was to replace is as it was.
+/// A new image under a name of its own beside its place, or unseen in its bucket. [`finish`](Self::finish) puts it there;
+/// dropped before that it is removed, and what it was to replace is as it was.
 #[derive(Debug)]
 pub struct Draft {
     /// `None` once it is closed.
     image: Option<Image>,
-    place: Place,
+    site: Site,
     /// What the image opens with, if it is encrypted.
     passphrase: Option<Secret>,
 }
@@ -136,10 +139,10 @@ impl Draft {
         let made = || {
             options.check()?;
             options.check_changeable()?;
-            let place = Place::claim(path, options.overwrite)?;
+            let site = Site::claim(path, options)?;
             let passphrase = options.passphrase();
-            let mut draft = Self { image: None, place, passphrase };
-            draft.image = Some(make(draft.place.aside(), options, progress)?);
+            let mut draft = Self { image: None, site, passphrase };
+            draft.image = Some(draft.site.make(options, progress)?);
             Ok(draft)
         };
         made().map_err(|error: Error| error.in_file(path))
@@ -155,13 +158,18 @@ impl Draft {
 
     /// Makes everything written durable, puts the image in its place, and opens it there for writing. Whoever still
     /// holds its disk keeps it locked, which the opening then finds in use.
-    pub fn finish(mut self) -> Result<Image> {
-        let path = self.place.target().to_owned();
+    pub fn finish(self) -> Result<Image> {
+        self.finish_watched(&Silent)
+    }
+
+    /// The same, with `progress` asked a last time whether to.
+    pub fn finish_watched(mut self, progress: &dyn Progress) -> Result<Image> {
+        let path = self.site.target().to_owned();
         let (format, told) = (self.image().format(), self.image().warnings().to_vec());
         self.image().disk().flush().map_err(|error| error.in_file(&path))?;
         self.image = None;
-        self.place.take().map_err(|error| error.in_file(&path))?;
-        open_new(&path, format, self.passphrase.as_ref(), told)
+        let passphrase = self.passphrase.take();
+        self.site.take(format, passphrase.as_ref(), told, progress).map_err(|error| error.in_file(&path))
     }
 }
 
@@ -249,7 +257,7 @@ pub(super) fn make(aside: &Path, options: &CreateOptions, progress: &dyn Progres
     let mut layers = Vec::new();
     let protection = options.protection()?;
     let made = match options.format {
-        Format::Udsb => make_folder(aside, options, protection, &mut layers)?,
+        Format::Udsb => make_folder(Arc::new(Local::new(aside)), options, protection, &mut layers)?,
         _ => {
             let file = new_file(aside)?;
             layers.push(Layer::File(file.clone()));
@@ -267,9 +275,14 @@ pub(super) fn make(aside: &Path, options: &CreateOptions, progress: &dyn Progres
     Ok(made.into_image(aside, layers))
 }
 
-fn make_folder(aside: &Path, options: &CreateOptions, protection: Option<Protection>, layers: &mut Vec<Layer>) -> Result<Found> {
+/// A bundle in `store`, wherever that is.
+pub(super) fn make_folder(
+    store: Arc<dyn Store>,
+    options: &CreateOptions,
+    protection: Option<Protection>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
     let wanted = sparsebundle::CreateOptions { len: options.len, band_size: options.band_size };
-    let store: Arc<dyn Store> = Arc::new(Local::new(aside));
     let bundle = Arc::new(match &protection {
         None => Bundle::create(store.clone(), &wanted)?,
         Some(protection) => Bundle::create_encrypted(store.clone(), &wanted, protection)?,
@@ -335,9 +348,19 @@ fn encrypted_raw(file: Arc<dyn BlockDevice>, options: &CreateOptions, progress: 
 /// Opens a new image for writing, and warns of what is not said again when it is opened later: `told`, what was odd in the
 /// choices made, and what no Mac has confirmed.
 pub(super) fn open_new(path: &Path, format: Format, passphrase: Option<&Secret>, told: Vec<String>) -> Result<Image> {
+    open_new_by(format, passphrase, told, |options| open(path, options))
+}
+
+/// The same with `open` to open it.
+pub(super) fn open_new_by(
+    format: Format,
+    passphrase: Option<&Secret>,
+    told: Vec<String>,
+    open: impl FnOnce(&OpenOptions<'_>) -> Result<Image>,
+) -> Result<Image> {
     let keys = passphrase.map(|passphrase| passphrase as &dyn Keys);
     let options = OpenOptions { access: Access::ReadWrite, image_format: Some(format), keys, ..OpenOptions::default() };
-    let mut image = open(path, &options)?;
+    let mut image = open(&options)?;
     for warning in told.into_iter().chain(unconfirmed(&image)) {
         if !image.warnings.contains(&warning) {
             image.warnings.push(warning);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::apfs::Wanted;
 use super::container::{self, lock_file, recognise};
+use super::remote::{self, Elsewhere};
 use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, parts, stack, unlock, volume};
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -16,7 +17,7 @@ use crate::fs::decoded;
 use crate::partition::{self, Map};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
-use crate::store::Local;
+use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
 
 /// Bytes at the beginning of a partition that tell whether anything was written there.
@@ -95,33 +96,44 @@ pub fn examine_contents(path: &Path, options: &OpenOptions<'_>, progress: &dyn P
 
 fn examine_into(mut found: Examination, path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
     let options = OpenOptions { access: Access::ReadOnly, ..*options };
-    let examined = if look_at(path)?.is_dir() {
-        examine_folder(path, &options, &mut found, progress)
-    } else {
-        examine_file(path, &options, &mut found, progress)
+    let examined = match remote::find(path, &options)? {
+        Some(Elsewhere::Folder(store, _)) => examine_folder(path, store, &options, &mut found, progress),
+        Some(Elsewhere::File(file)) => examine_file(path, file, &options, &mut found, progress),
+        None if look_at(path)?.is_dir() => examine_folder(path, Arc::new(Local::new(path)), &options, &mut found, progress),
+        None => lock_file(path, Access::ReadOnly).and_then(|file| examine_file(path, file, &options, &mut found, progress)),
     };
     examined.map_err(|error| error.in_file(path)).map(|()| found)
 }
 
-fn examine_folder(path: &Path, options: &OpenOptions<'_>, found: &mut Examination, progress: &dyn Progress) -> Result<()> {
-    let store = Local::new(path);
-    if !sparsebundle::is_bundle(&store)? {
-        let opened = container::open_folder(path, options, &mut Vec::new()).map(drop);
+fn examine_folder(
+    path: &Path,
+    store: Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<()> {
+    if !sparsebundle::is_bundle(&*store)? {
+        let opened = container::open_store(store, options, &mut Vec::new()).map(drop);
         return found.judged("folder", opened).map(drop);
     }
-    let checked = sparsebundle::check(&store, &mut found.problems, progress);
+    let checked = sparsebundle::check(&*store, &mut found.problems, progress);
     if found.judged("sparse bundle", checked)?.is_none() {
         return Ok(());
     }
-    let opened = container::open_folder(path, options, &mut Vec::new());
+    let opened = container::open_store(store, options, &mut Vec::new());
     match found.opened("disk", opened)? {
         Some(bundle) => examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress),
         None => Ok(()),
     }
 }
 
-fn examine_file(path: &Path, options: &OpenOptions<'_>, found: &mut Examination, progress: &dyn Progress) -> Result<()> {
-    let file: Arc<dyn BlockDevice> = lock_file(path, Access::ReadOnly)?;
+fn examine_file(
+    path: &Path,
+    file: Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    found: &mut Examination,
+    progress: &dyn Progress,
+) -> Result<()> {
     let encrypted = crypt::check(&*file, &mut found.problems);
     if !matches!(encrypted, Ok(None)) && found.judged("encryption header", encrypted)?.is_none() {
         return Ok(());

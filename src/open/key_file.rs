@@ -1,16 +1,21 @@
 //! Where an image keeps its keys: the beginning of its file, or the token of a bundle. Opened apart from the rest, because
 //! changing keys needs nothing else of the image.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Keys, LAYER};
+use super::remote::{self, Elsewhere};
+use super::{Keys, LAYER, OpenOptions, Reach, look_at};
 use crate::container::sparsebundle;
 use crate::crypt::{self, Description, KeyRing, Locked};
 use crate::device::{Access, BlockDevice};
-use crate::store::{Guard, Local, LocalFile, Lock, Open};
+use crate::store::{Guard, Local, LocalFile, Lock, Open, Store};
 use crate::{Error, Kind, Result};
+
+const IN_BUCKET: &str =
+    "is in a bucket, where older versions of its keys may stay that nobody here sees: remove all of its objects there instead";
+const IN_SNAPSHOTS: &str =
+    "has snapshots, which have its keys too and would open as before: remove them first (`bandsaw snapshot delete`)";
 
 /// The encryption header of an image, not unlocked.
 #[derive(Debug)]
@@ -18,20 +23,23 @@ pub struct KeyFile {
     path: PathBuf,
     file: Arc<dyn BlockDevice>,
     description: Description,
+    /// Where the keys stay although they are erased here, and what to do about it.
+    copies: Option<&'static str>,
     _locks: Vec<Guard>,
 }
 
 impl KeyFile {
     /// Looks for a header in the image at `path`, a file or a sparse bundle; `None` if it is not encrypted, or no image at
     /// all. [`Access::ReadWrite`] takes the image's lock, reading its header needs none.
-    pub fn open(path: &Path, access: Access) -> Result<Option<Self>> {
-        let kept = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist"),
-            _ => Error::io(LAYER, "look at", error),
+    pub fn open(path: &Path, access: Access, reach: Reach) -> Result<Option<Self>> {
+        let options = OpenOptions { access, reach, ..OpenOptions::default() };
+        let opened = || match remote::find(path, &options)? {
+            Some(Elsewhere::Folder(store, _)) => Self::in_bundle(path, &*store, access, Some(IN_BUCKET)),
+            Some(Elsewhere::File(file)) => Self::new(path.to_owned(), file, None, Vec::new()),
+            None if look_at(path)?.is_dir() => Self::in_bundle(path, &Local::new(path), access, None),
+            None => Self::in_file(path, access),
         };
-        let meta = fs::metadata(path).map_err(|error| kept(error).in_file(path))?;
-        let opened = if meta.is_dir() { Self::in_bundle(path, access) } else { Self::in_file(path, access) };
-        opened.map_err(|error| error.in_file(path))
+        opened().map_err(|error: Error| error.in_file(path))
     }
 
     fn in_file(path: &Path, access: Access) -> Result<Option<Self>> {
@@ -40,26 +48,29 @@ impl KeyFile {
         if access == Access::ReadWrite {
             file.lock(Lock::Exclusive)?;
         }
-        Self::new(path.to_owned(), Arc::new(file), Vec::new())
+        Self::new(path.to_owned(), Arc::new(file), None, Vec::new())
     }
 
-    fn in_bundle(path: &Path, access: Access) -> Result<Option<Self>> {
-        let store = Local::new(path);
-        if !sparsebundle::is_bundle(&store)? {
+    fn in_bundle(path: &Path, store: &dyn Store, access: Access, copies: Option<&'static str>) -> Result<Option<Self>> {
+        if !sparsebundle::is_bundle(store)? {
             return Ok(None);
         }
         let (how, locks) = match access {
-            Access::ReadWrite => (Open::Write, sparsebundle::lock_unused(&store)?),
+            Access::ReadWrite => (Open::Write, sparsebundle::lock_unused(store)?),
             Access::ReadOnly => (Open::Read, Vec::new()),
         };
-        let Some((name, token)) = sparsebundle::open_token(&store, how)? else { return Ok(None) };
+        let Some((name, token)) = sparsebundle::open_token(store, how)? else { return Ok(None) };
         let path = path.join(name);
-        Self::new(path.clone(), token, locks).map_err(|error| error.in_file(path))
+        let copies = match copies {
+            None if sparsebundle::has_snapshots(store)? => Some(IN_SNAPSHOTS),
+            known => known,
+        };
+        Self::new(path.clone(), token, copies, locks).map_err(|error| error.in_file(path))
     }
 
-    fn new(path: PathBuf, file: Arc<dyn BlockDevice>, locks: Vec<Guard>) -> Result<Option<Self>> {
+    fn new(path: PathBuf, file: Arc<dyn BlockDevice>, copies: Option<&'static str>, locks: Vec<Guard>) -> Result<Option<Self>> {
         let Some(locked) = Locked::read(&*file)? else { return Ok(None) };
-        Ok(Some(Self { path, file, description: locked.describe(), _locks: locks }))
+        Ok(Some(Self { path, file, description: locked.describe(), copies, _locks: locks }))
     }
 
     /// What the header tells without a key.
@@ -73,8 +84,14 @@ impl KeyFile {
         key.and_then(|key| KeyRing::unlock(self.file.clone(), &key)).map_err(|error| error.in_file(&self.path))
     }
 
+    /// Refuses to erase keys of which copies are known to stay.
+    pub fn check_erasable(&self) -> Result<()> {
+        self.copies.map_or(Ok(()), |copies| Err(Error::new(Kind::Conflict, LAYER, copies).in_file(&self.path)))
+    }
+
     /// Removes every way into the image, durably: nothing opens it any more.
     pub fn erase_keys(self) -> Result<()> {
+        self.check_erasable()?;
         crypt::erase_keys(&*self.file).map_err(|error| error.in_file(&self.path))
     }
 }

@@ -16,7 +16,7 @@ use crate::{Error, Kind, Result, platform};
 
 /// Where an image is to be, and where it is made meanwhile.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     target: PathBuf,
     /// In the same folder, so that it can be moved. Whatever is here when this is dropped is removed.
     aside: PathBuf,
@@ -37,7 +37,11 @@ enum Old {
 
 impl Place {
     /// Claims `target` for a new image.
-    pub(super) fn claim(target: &Path, overwrite: bool) -> Result<Self> {
+    pub(crate) fn claim(target: &Path, overwrite: bool) -> Result<Self> {
+        if super::remote::url(target).is_some() {
+            let message = "is not on this machine; elsewhere only sparse bundles are made, in buckets (s3://) and all at once";
+            return Err(Error::new(Kind::ReadOnly, LAYER, message));
+        }
         let old = match fs::symlink_metadata(target) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(Error::io(LAYER, "look at its place", source)),
@@ -78,16 +82,16 @@ impl Place {
         removed.map_err(|source| Error::io(LAYER, "remove what is left of an unfinished image", source))
     }
 
-    pub(super) fn target(&self) -> &Path {
+    pub(crate) fn target(&self) -> &Path {
         &self.target
     }
 
-    pub(super) fn aside(&self) -> &Path {
+    pub(crate) fn aside(&self) -> &Path {
         &self.aside
     }
 
     /// Moves the finished image to its place, durably.
-    pub(super) fn take(&mut self) -> Result<()> {
+    pub(crate) fn take(&mut self) -> Result<()> {
         let failed = |source| Error::io(LAYER, "move the finished image to its place", source);
         match &self.old {
             None => move_new(&self.aside, &self.target).map_err(failed)?,
@@ -135,7 +139,7 @@ impl Old {
     }
 }
 
-pub(super) fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -1,16 +1,17 @@
-//! Which file system is where, told by its signature.
+//! The file systems on a disk: where they are, and what opens them.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{self, Wanted};
+use super::recognise::recognise;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
-use crate::device::{BlockDevice, BlockDeviceExt, Slice};
+use crate::device::{BlockDevice, Slice};
 use crate::fs::apfs::Writer;
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
-use crate::fs::{FileSystem, FileSystemMut, FreeMap, LockedVolume};
+use crate::fs::{FileSystem, FileSystemMut, LockedVolume};
 use crate::partition::Map;
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -136,39 +137,6 @@ impl Volume {
         }
     }
 
-    /// Which of its bytes no file uses, in bytes of the volume: on the disk they lie `range.start` further. `None`: the map of
-    /// this format is not read yet.
-    ///
-    /// It is handed out whatever state the volume is in; whoever is going to rely on it asks [`FreeMap::is_in_order`].
-    pub fn free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(hfsplus::HfsPlusFree::open(self.device.clone())?))),
-            VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.free_map()?))),
-            _ => Ok(None),
-        }
-    }
-
-    /// The same, once a quick check has found that the volume was left in order and that its map is not plainly wrong: what
-    /// a trim goes by. [`Kind::Conflict`] or [`Kind::Corrupt`] if not.
-    pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
-        match self.format {
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                Ok(Some(Arc::new(HfsPlus::open(self.device.clone())?.trusted_free_map()?)))
-            }
-            VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.trusted_free_map()?))),
-            _ => Ok(None),
-        }
-    }
-
-    /// Makes free what only older checkpoints of an APFS container wait for, as far as it can be changed: its volumes unlocked, and
-    /// none of them open for changes. Nothing elsewhere.
-    pub(crate) fn release_queued(&self) -> Result<()> {
-        match self.format {
-            VolumeFormat::Apfs => apfs::release_queued(&self.container()?),
-            _ => Ok(()),
-        }
-    }
-
     /// Adds every problem of the volume. `None`: nothing judges volumes of this format yet. An error is damage that leaves
     /// nothing to tell, or why the volume cannot be judged; those returned say why a part of it could not be looked at.
     pub(super) fn check(
@@ -227,24 +195,6 @@ impl Volume {
     }
 }
 
-/// A magic number and where it stands.
-const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
-    (32, b"NXSB", VolumeFormat::Apfs),
-    (3, b"EXFAT   ", VolumeFormat::ExFat),
-    (3, b"NTFS    ", VolumeFormat::Ntfs),
-    (0, b"XFSB", VolumeFormat::Xfs),
-    (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),
-    // Before ISO 9660: a bridge disc has both, and UDF is the larger.
-    (0x8801, b"NSR0", VolumeFormat::Udf),
-    (0x9001, b"NSR0", VolumeFormat::Udf),
-    (0x9801, b"NSR0", VolumeFormat::Udf),
-    (0xa001, b"NSR0", VolumeFormat::Udf),
-    (0x8001, b"CD001", VolumeFormat::Iso9660),
-];
-
-/// Bytes read at once for the magics near the front.
-const HEAD: usize = 2048;
-
 /// The file systems in the partitions of a disk, or on the disk itself.
 pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec<Volume>> {
     let mut volumes = Vec::new();
@@ -279,52 +229,6 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
         });
     }
     Ok(volumes)
-}
-
-/// The file system that begins at the first byte of `device`.
-fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>> {
-    match hfsplus::probe(device)? {
-        Some(hfsplus::Probed::HfsPlus | hfsplus::Probed::Wrapped) => return Ok(Some(VolumeFormat::HfsPlus)),
-        Some(hfsplus::Probed::Hfsx) => return Ok(Some(VolumeFormat::Hfsx)),
-        Some(hfsplus::Probed::Hfs) => return Ok(Some(VolumeFormat::Hfs)),
-        None => {}
-    }
-    let len = device.info().len;
-    let head = device.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
-    for (offset, magic, format) in MAGICS {
-        let end = offset + magic.len() as u64;
-        let stands = match usize::try_from(offset).ok().and_then(|start| head.get(start..)) {
-            Some(bytes) if bytes.len() >= magic.len() => bytes.starts_with(magic),
-            _ => end <= len && device.read_vec(offset, magic.len())? == magic,
-        };
-        if stands {
-            return Ok(Some(format));
-        }
-    }
-    let by_fields = [(is_ext(&head), VolumeFormat::Ext), (is_fat(&head), VolumeFormat::Fat)];
-    Ok(by_fields.into_iter().find_map(|(is, format)| is.then_some(format)))
-}
-
-/// The magic of ext2, 3 and 4 has two bytes, which is too few to go by alone.
-fn is_ext(head: &[u8]) -> bool {
-    let Some(superblock) = head.get(1024..).and_then(|bytes| bytes.first_chunk::<264>()) else { return false };
-    let word = |at: usize| u32::from_le_bytes([superblock[at], superblock[at + 1], superblock[at + 2], superblock[at + 3]]);
-    let (inodes, blocks, log_block_size, revision) = (word(0), word(4), word(24), word(76));
-    superblock[56..58] == [0x53, 0xef] && inodes > 0 && blocks > 0 && log_block_size <= 6 && revision <= 1
-}
-
-/// FAT has no magic of its own: its boot sector is told by fields that make sense together.
-fn is_fat(boot: &[u8]) -> bool {
-    let Some(boot) = boot.first_chunk::<512>() else { return false };
-    let bytes_per_sector = u16::from_le_bytes([boot[11], boot[12]]);
-    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
-    boot[510..] == [0x55, 0xaa]
-        && matches!(boot[0], 0xeb | 0xe9)
-        && matches!(bytes_per_sector, 512 | 1024 | 2048 | 4096)
-        && boot[13].is_power_of_two()
-        && reserved > 0
-        && matches!(boot[16], 1 | 2)
-        && boot[21] >= 0xf0
 }
 
 /// The first volume of a format that is read.
@@ -413,7 +317,13 @@ fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
 
 /// That none fits, and what there is.
 fn none_of(kind: Kind, volumes: &[Volume], why: &str) -> Error {
-    let there: Vec<_> = volumes.iter().map(|volume| format!("{} on {}", volume.format, volume.place())).collect();
+    let one = |volume: &Volume| {
+        let within = volume.container().map(|container| container.labels()).unwrap_or_default();
+        let names: Vec<_> = within.into_iter().flatten().map(|label| format!("{:?}", label.name)).collect();
+        let names = if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
+        format!("{} on {}{names}", volume.format, volume.place())
+    };
+    let there: Vec<_> = volumes.iter().map(one).collect();
     let there = if there.is_empty() { "no file system that is known".to_owned() } else { there.join(", ") };
     Error::new(kind, LAYER, format!("{why}; there is {there}"))
 }
@@ -431,58 +341,8 @@ mod tests {
         Arc::new(Memory::from(bytes))
     }
 
-    fn found(change: impl FnOnce(&mut [u8])) -> Option<VolumeFormat> {
-        recognise(&*disk(change)).unwrap()
-    }
-
     fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
         bytes[at..at + what.len()].copy_from_slice(what);
-    }
-
-    /// A boot sector as mkfs.fat writes it.
-    fn fat(bytes: &mut [u8]) {
-        put(bytes, 0, &[0xeb, 0x3c, 0x90]);
-        put(bytes, 11, &[0x00, 0x02, 4, 1, 0, 2, 0, 2, 0, 8, 0xf8]);
-        put(bytes, 510, &[0x55, 0xaa]);
-    }
-
-    fn ext(bytes: &mut [u8]) {
-        for (at, value) in [(0, 128u32), (4, 1024), (24, 2), (76, 1)] {
-            put(bytes, 1024 + at, &value.to_le_bytes());
-        }
-        put(bytes, 1080, &[0x53, 0xef]);
-    }
-
-    #[test]
-    fn each_magic_is_known() {
-        for (at, magic, format) in MAGICS {
-            assert_eq!(found(|bytes| put(bytes, at as usize, magic)), Some(format));
-        }
-        assert_eq!(found(|bytes| put(bytes, 1024, b"H+\0\x04")), Some(VolumeFormat::HfsPlus));
-        assert_eq!(found(|bytes| put(bytes, 1024, b"HX\0\x05")), Some(VolumeFormat::Hfsx));
-        assert_eq!(found(|_| {}), None);
-    }
-
-    #[test]
-    fn two_bytes_alone_prove_nothing() {
-        assert_eq!(found(fat), Some(VolumeFormat::Fat));
-        assert_eq!(found(ext), Some(VolumeFormat::Ext));
-        for spoilt in [0, 12, 13, 14, 16, 21, 511] {
-            let change = |bytes: &mut [u8]| {
-                fat(bytes);
-                bytes[spoilt] = if spoilt == 13 { 3 } else { 0 };
-            };
-            assert_eq!(found(change), None, "byte {spoilt}");
-        }
-        assert_eq!(found(|bytes| put(bytes, 1080, &[0x53, 0xef])), None);
-        assert_eq!(found(|bytes| put(bytes, 1024, b"H+")), None);
-    }
-
-    #[test]
-    fn short_disks_are_looked_at_with_care() {
-        for len in [0, 1, 40, 511, 512, 1026, 1100, 2048, 0x8005] {
-            assert_eq!(recognise(&Memory::from(vec![0; len])).unwrap(), None);
-        }
     }
 
     #[test]

@@ -1,0 +1,158 @@
+//! Which file system begins somewhere, by its magic.
+
+use super::volume::VolumeFormat;
+use crate::Result;
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::fs::hfsplus;
+
+/// A magic number and where it stands.
+const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
+    (32, b"NXSB", VolumeFormat::Apfs),
+    (3, b"EXFAT   ", VolumeFormat::ExFat),
+    (3, b"NTFS    ", VolumeFormat::Ntfs),
+    (0, b"XFSB", VolumeFormat::Xfs),
+    (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),
+    // Before ISO 9660: a bridge disc has both, and UDF is the larger.
+    (0x8801, b"NSR0", VolumeFormat::Udf),
+    (0x9001, b"NSR0", VolumeFormat::Udf),
+    (0x9801, b"NSR0", VolumeFormat::Udf),
+    (0xa001, b"NSR0", VolumeFormat::Udf),
+    (0x8001, b"CD001", VolumeFormat::Iso9660),
+];
+
+/// Bytes read at once for the magics near the front.
+const HEAD: usize = 2048;
+
+/// The file system that begins at the first byte of `device`.
+pub(super) fn recognise(device: &dyn BlockDevice) -> Result<Option<VolumeFormat>> {
+    if let Some(found) = hfsplus::probe_front(device)? {
+        return Ok(Some(of_apple(found)));
+    }
+    let len = device.info().len;
+    let head = device.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
+    for (offset, magic, format) in MAGICS {
+        let end = offset + magic.len() as u64;
+        let stands = match usize::try_from(offset).ok().and_then(|start| head.get(start..)) {
+            Some(bytes) if bytes.len() >= magic.len() => bytes.starts_with(magic),
+            _ => end <= len && device.read_vec(offset, magic.len())? == magic,
+        };
+        if stands {
+            return Ok(Some(format));
+        }
+    }
+    let by_fields = [(is_ext(&head), VolumeFormat::Ext), (is_fat(&head), VolumeFormat::Fat)];
+    if let Some((_, format)) = by_fields.into_iter().find(|(is, _)| *is) {
+        return Ok(Some(format));
+    }
+    // Last: the copy of a header outlives its volume where another is made over it.
+    Ok(hfsplus::probe_copy(device)?.map(of_apple))
+}
+
+fn of_apple(found: hfsplus::Probed) -> VolumeFormat {
+    match found {
+        hfsplus::Probed::HfsPlus | hfsplus::Probed::Wrapped => VolumeFormat::HfsPlus,
+        hfsplus::Probed::Hfsx => VolumeFormat::Hfsx,
+        hfsplus::Probed::Hfs => VolumeFormat::Hfs,
+    }
+}
+
+/// The magic of ext2, 3 and 4 has two bytes, which is too few to go by alone.
+fn is_ext(head: &[u8]) -> bool {
+    let Some(superblock) = head.get(1024..).and_then(|bytes| bytes.first_chunk::<264>()) else { return false };
+    let word = |at: usize| u32::from_le_bytes([superblock[at], superblock[at + 1], superblock[at + 2], superblock[at + 3]]);
+    let (inodes, blocks, log_block_size, revision) = (word(0), word(4), word(24), word(76));
+    superblock[56..58] == [0x53, 0xef] && inodes > 0 && blocks > 0 && log_block_size <= 6 && revision <= 1
+}
+
+/// FAT has no magic of its own: its boot sector is told by fields that make sense together.
+fn is_fat(boot: &[u8]) -> bool {
+    let Some(boot) = boot.first_chunk::<512>() else { return false };
+    let bytes_per_sector = u16::from_le_bytes([boot[11], boot[12]]);
+    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
+    boot[510..] == [0x55, 0xaa]
+        && matches!(boot[0], 0xeb | 0xe9)
+        && matches!(bytes_per_sector, 512 | 1024 | 2048 | 4096)
+        && boot[13].is_power_of_two()
+        && reserved > 0
+        && matches!(boot[16], 1 | 2)
+        && boot[21] >= 0xf0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+
+    const LEN: usize = 1 << 20;
+
+    fn found(change: impl FnOnce(&mut [u8])) -> Option<VolumeFormat> {
+        let mut bytes = vec![0; LEN];
+        change(&mut bytes);
+        recognise(&Memory::from(bytes)).unwrap()
+    }
+
+    fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
+        bytes[at..at + what.len()].copy_from_slice(what);
+    }
+
+    /// A boot sector as mkfs.fat writes it.
+    fn fat(bytes: &mut [u8]) {
+        put(bytes, 0, &[0xeb, 0x3c, 0x90]);
+        put(bytes, 11, &[0x00, 0x02, 4, 1, 0, 2, 0, 2, 0, 8, 0xf8]);
+        put(bytes, 510, &[0x55, 0xaa]);
+    }
+
+    fn ext(bytes: &mut [u8]) {
+        for (at, value) in [(0, 128u32), (4, 1024), (24, 2), (76, 1)] {
+            put(bytes, 1024 + at, &value.to_le_bytes());
+        }
+        put(bytes, 1080, &[0x53, 0xef]);
+    }
+
+    #[test]
+    fn each_magic_is_known() {
+        for (at, magic, format) in MAGICS {
+            assert_eq!(found(|bytes| put(bytes, at as usize, magic)), Some(format));
+        }
+        assert_eq!(found(|bytes| put(bytes, 1024, b"H+\0\x04")), Some(VolumeFormat::HfsPlus));
+        assert_eq!(found(|bytes| put(bytes, 1024, b"HX\0\x05")), Some(VolumeFormat::Hfsx));
+        assert_eq!(found(|_| {}), None);
+    }
+
+    #[test]
+    fn the_copy_of_a_header_counts_where_nothing_else_is() {
+        let copy = |bytes: &mut [u8]| put(bytes, LEN - 1024, b"H+\0\x04");
+        assert_eq!(found(copy), Some(VolumeFormat::HfsPlus));
+        let made_over = |change: fn(&mut [u8])| {
+            found(|bytes| {
+                copy(bytes);
+                change(bytes);
+            })
+        };
+        assert_eq!(made_over(fat), Some(VolumeFormat::Fat));
+        assert_eq!(made_over(ext), Some(VolumeFormat::Ext));
+        assert_eq!(made_over(|bytes| put(bytes, 32, b"NXSB")), Some(VolumeFormat::Apfs));
+    }
+
+    #[test]
+    fn two_bytes_alone_prove_nothing() {
+        assert_eq!(found(fat), Some(VolumeFormat::Fat));
+        assert_eq!(found(ext), Some(VolumeFormat::Ext));
+        for spoilt in [0, 12, 13, 14, 16, 21, 511] {
+            let change = |bytes: &mut [u8]| {
+                fat(bytes);
+                bytes[spoilt] = if spoilt == 13 { 3 } else { 0 };
+            };
+            assert_eq!(found(change), None, "byte {spoilt}");
+        }
+        assert_eq!(found(|bytes| put(bytes, 1080, &[0x53, 0xef])), None);
+        assert_eq!(found(|bytes| put(bytes, 1024, b"H+")), None);
+    }
+
+    #[test]
+    fn short_disks_are_looked_at_with_care() {
+        for len in [0, 1, 40, 511, 512, 1026, 1100, 2048, 0x8005] {
+            assert_eq!(recognise(&Memory::from(vec![0; len])).unwrap(), None);
+        }
+    }
+}
