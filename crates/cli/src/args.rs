@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::commands::Command;
+use crate::commands::{Command, Info};
 use crate::failure;
 use crate::mount_helper;
 
@@ -20,7 +20,7 @@ use crate::mount_helper;
 ///
 /// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain bytes.
 #[derive(Debug, Parser)]
-#[command(name = "bandsaw", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = NAME, version, arg_required_else_help = true, max_term_width = TERM_WIDTH)]
 #[command(override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)")]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", failure::exit_status_help()))]
 pub(crate) struct Cli {
@@ -61,6 +61,12 @@ pub(crate) enum Color {
     Never,
 }
 
+/// The program's own name.
+const NAME: &str = "bandsaw";
+
+/// Help is never wider, in columns.
+const TERM_WIDTH: usize = 100;
+
 const EXAMPLES: &str = "\
 Examples:
   bandsaw create Docs.sparsebundle --from ~/Documents   a folder becomes a sparse bundle
@@ -70,7 +76,30 @@ Examples:
 
 /// Reads the command line; usage errors, `--help` and `--version` end here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
-    Cli::parse_from(with_cipher(with_info(mount_helper::translated(args.into_iter().collect()))))
+    let words = with_cipher(with_info(mount_helper::translated(args.into_iter().collect())));
+    let first = words.get(1);
+    let mut command = match first.is_some_and(|word| word == "info") {
+        // What programs ask most often does not even list the other verbs.
+        true => alone(Info::augment_args(clap::Command::new("info"))),
+        false => {
+            let all = Cli::command();
+            first.and_then(|word| called(&all, word)).map_or(all, alone)
+        }
+    };
+    let mut matches = command.try_get_matches_from_mut(words).unwrap_or_else(|error| error.exit());
+    Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// The verb that is called so.
+fn called(all: &clap::Command, word: &OsStr) -> Option<clap::Command> {
+    let called = |verb: &&clap::Command| word == verb.get_name() || verb.get_all_aliases().any(|alias| word == alias);
+    all.get_subcommands().find(called).cloned()
+}
+
+/// The command line for one verb: putting the others' together would take longer than `info` does.
+fn alone(verb: clap::Command) -> clap::Command {
+    let alone = clap::Command::new(NAME).max_term_width(TERM_WIDTH).subcommand_required(true);
+    Global::augment_args(alone.subcommand(verb))
 }
 
 /// `--encrypt IMAGE` means `--encrypt=aes-256 IMAGE`: what follows is a cipher only if it is the name of one.
@@ -134,8 +163,6 @@ fn is_image(word: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn completed(line: &str) -> String {

@@ -64,8 +64,8 @@ impl Encrypting {
     }
 
     /// Iterations of a new passphrase's derivation.
-    pub(crate) fn iterations(&self) -> u32 {
-        self.iterations.count()
+    pub(crate) fn iterations(&self) -> Iterations {
+        self.iterations
     }
 
     /// An option that was given, all of which mean nothing where nothing is encrypted.

@@ -10,11 +10,10 @@ use bandsaw::fs::{VolumeEncryption, recovery_key};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::encrypting::Encrypting;
 use crate::failure::{Failure, Outcome};
-use crate::passphrase::VolumePassphrase;
+use crate::passphrase::{Iterations, VolumePassphrase};
 
-/// How the volume of a new image is encrypted, if it is.
+/// How a new volume is encrypted, if it is.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct EncryptingVolume {
     /// Encrypt the volume itself, as FileVault does; of APFS only
@@ -59,7 +58,7 @@ impl EncryptingVolume {
     }
 
     /// How the volume is to be encrypted, with the passphrase asked for; `before` are on standard input before it.
-    pub(crate) fn choose(&self, before: usize, encrypting: &Encrypting) -> Outcome<Option<NewVolumeKeys>> {
+    pub(crate) fn choose(&self, before: usize, iterations: Iterations) -> Outcome<Option<NewVolumeKeys>> {
         if !self.encrypt_volume {
             return match self.passphrase.given() {
                 Some(option) => Err(Failure::usage(option, "means nothing without --encrypt-volume")),
@@ -72,7 +71,7 @@ impl EncryptingVolume {
             _ => error.into(),
         })?;
         let recovery_key = self.recovery_key_file.as_ref().map(|_| recovery_key()).transpose()?;
-        let (hint, iterations) = (self.volume_hint.clone(), encrypting.iterations());
+        let (hint, iterations) = (self.volume_hint.clone(), iterations.count());
         let encryption = VolumeEncryption { passphrase, recovery_key, hint, iterations };
         Ok(Some(NewVolumeKeys { encryption, recovery_key_file: self.recovery_key_file.clone() }))
     }

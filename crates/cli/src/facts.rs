@@ -13,14 +13,16 @@ use bandsaw::device::BlockDevice;
 use bandsaw::open::{Image, Layer};
 use bandsaw::partition::{Map, Partition};
 use bandsaw::progress::Progress;
+use bandsaw::store::Status;
 use bandsaw::{Error, Result};
 use serde::Serialize;
 
-pub(crate) use self::container::{AsifFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
+pub(crate) use self::container::{AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
 pub(crate) use self::volume::{ApfsFacts, ContentFacts, VolumeFacts};
 pub(crate) use self::ways::WayFacts;
 use crate::failure::Outcome;
 use crate::output::Output;
+use crate::text::counted;
 
 /// An image, as far as it opens.
 #[derive(Debug, Serialize)]
@@ -32,6 +34,7 @@ pub(crate) struct Facts {
     pub(crate) size: Option<u64>,
     pub(crate) size_on_disk: Option<u64>,
     pub(crate) encryption: Option<CryptFacts>,
+    pub(crate) bucket: Option<BucketFacts>,
     pub(crate) bundle: Option<BundleFacts>,
     pub(crate) sparse_image: Option<SparseImageFacts>,
     pub(crate) asif: Option<AsifFacts>,
@@ -99,6 +102,7 @@ impl Facts {
             size: None,
             size_on_disk: None,
             encryption: None,
+            bucket: None,
             bundle: None,
             sparse_image: None,
             asif: None,
@@ -135,6 +139,8 @@ impl Facts {
                     let meta = fs::metadata(file.path()).map_err(|error| Error::io("image", "look at", error))?;
                     self.size_on_disk = Some(self.size_on_disk.unwrap_or_default() + meta.blocks() * 512);
                 }
+                Layer::Remote(file) => self.size_on_disk = Some(file.info().len),
+                Layer::Bucket(status) => self.add_bucket(status),
                 Layer::Crypt(description) => self.encryption = Some(CryptFacts::new(description)),
                 Layer::Raw(raw) => self.add_disk(&**raw),
                 Layer::Bundle(bundle) => self.add_bundle(bundle, progress)?,
@@ -170,6 +176,18 @@ impl Facts {
         self.size = Some(disk.info().len);
         if let Some(encryption) = &mut self.encryption {
             encryption.locked = false;
+        }
+    }
+
+    fn add_bucket(&mut self, status: &Status) {
+        self.bucket = Some(BucketFacts::new(status));
+        if status.lagging > 0 {
+            self.warnings.push(format!(
+                "the plain names lag behind the commits in {}, so that programs other than bandsaw see an older state; `bandsaw \
+                 checkpoint {}` brings them up to date",
+                counted(status.lagging, "file", "files"),
+                self.image
+            ));
         }
     }
 

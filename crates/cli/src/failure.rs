@@ -33,6 +33,7 @@ impl Failure {
     }
 
     /// A failure that another process has told the user of; only the exit code is left.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "images are attached on Linux alone"))]
     pub(crate) fn told(code: u8) -> Self {
         let error = Error::new(Kind::Io, "server", "failed");
         Self { exit: Some(Exit::Told(code)), ..Self::from(error) }

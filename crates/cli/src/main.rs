@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-#[cfg(target_os = "linux")]
 mod attach;
 mod change;
 mod commands;
@@ -24,6 +23,7 @@ mod output;
 mod parts;
 mod passphrase;
 mod progress;
+mod reaching;
 mod recipe;
 mod sheet;
 mod signals;

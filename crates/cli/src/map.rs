@@ -97,7 +97,7 @@ mod tests {
     fn cells_show_what_is_in_them() {
         let unit = |index, free| Unit { index, allocated: 8, free, returns: free };
         let units = vec![unit(0, 0), unit(1, 8), unit(2, 0), unit(3, 3), unit(6, 8), unit(7, 8)];
-        let map = SpaceMap { kind: UnitKind::Band, size: 8, disk: 80, units, stray: Vec::new(), unused: 0 };
+        let map = SpaceMap { kind: UnitKind::Band, size: 8, disk: 80, units, stray: Vec::new(), unused: 0, parts: true };
         let drawn = |per_cell| cells(&map, per_cell).into_iter().map(Cell::drawn).collect::<String>();
         assert_eq!(drawn(1), "█o█▒··oo··");
         assert_eq!(drawn(2), "▒▒·o·");

@@ -31,16 +31,25 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
             device: Arc::new(Slice::new(Arc::clone(disk), range)?),
         });
     }
-    // The volumes of an APFS container share its bytes: only the container, a partition, can be served.
-    let apart = |volume: &&Volume| volume.format.is_supported() && volume.format != VolumeFormat::Apfs;
-    for volume in image.volumes().iter().filter(apart) {
-        // One that does not open has no name to go by, but its partition has a number.
-        let Ok(opened) = volume.open() else { continue };
-        let name = opened.volume().name.clone();
-        if !name.is_empty() && parts.iter().all(|part| part.name != name) {
-            let what = described(volume.format.name(), volume.range.end - volume.range.start);
-            parts.push(Part { name, what, device: Arc::clone(volume.device()) });
+    for volume in image.volumes().iter().filter(|volume| volume.format.is_supported()) {
+        // The volumes of an APFS container share its bytes: by the name of each, it is the container that is had.
+        for name in names(volume) {
+            if !name.is_empty() && parts.iter().all(|part| part.name != name) {
+                let what = described(volume.format.name(), volume.range.end - volume.range.start);
+                parts.push(Part { name, what, device: Arc::clone(volume.device()) });
+            }
         }
     }
     Ok(parts)
+}
+
+/// The names of what a partition holds. What does not open has none to go by, but its partition has a number.
+fn names(volume: &Volume) -> Vec<String> {
+    match volume.format {
+        VolumeFormat::Apfs => match volume.container() {
+            Ok(container) => container.volumes().into_iter().flatten().map(|volume| volume.name).collect(),
+            Err(_) => Vec::new(),
+        },
+        _ => volume.open().map(|opened| opened.volume().name.clone()).into_iter().collect(),
+    }
 }

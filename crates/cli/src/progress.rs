@@ -1,7 +1,7 @@
 //! A bar on the terminal, and Ctrl-C that stops work where nothing breaks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bandsaw::progress::Progress;
@@ -26,7 +26,12 @@ pub(crate) fn signal_seen() -> Option<u8> {
 /// at once.
 #[derive(Debug)]
 pub(crate) struct Bar {
-    bar: ProgressBar,
+    /// Made when it is first drawn: most work ends before that.
+    bar: OnceLock<ProgressBar>,
+    /// What goes on: its name and its total.
+    stage: Mutex<(String, u64)>,
+    /// How far it has come, until there is a bar.
+    done: AtomicU64,
     began: Instant,
     /// Whether the bar waits for [`PATIENCE`] to run out before it is drawn.
     waiting: AtomicBool,
@@ -71,9 +76,10 @@ impl Bar {
             let _ = flag::register(signal, Arc::clone(&stopping));
             let _ = flag::register_usize(signal, Arc::clone(&STOPPED_BY), usize::try_from(signal).unwrap_or(1));
         }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         Self {
-            bar,
+            bar: OnceLock::new(),
+            stage: Mutex::default(),
+            done: AtomicU64::new(0),
             began: Instant::now(),
             waiting: AtomicBool::new(output.shows_progress()),
             percentages: output.tells_percentages().then(Percentages::default),
@@ -83,25 +89,25 @@ impl Bar {
     fn show_once_patience_ends(&self) {
         if self.waiting.load(Ordering::Relaxed) && self.began.elapsed() >= PATIENCE && self.waiting.swap(false, Ordering::Relaxed)
         {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+            begin(&bar, &stage.0, stage.1);
+            bar.inc(self.done.load(Ordering::Relaxed));
+            let _ = self.bar.set(bar); // nobody else comes here
         }
     }
 }
 
 impl Progress for Bar {
     fn stage(&self, name: &str, total: u64) {
-        // Without a total there is nothing to fill: the number grows, whatever it counts.
-        let template = match total {
-            0 => "{msg:>8} {spinner} {human_pos}",
-            _ => "{msg:>8} {wide_bar} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
-        };
         if let Some(percentages) = &self.percentages {
             percentages.stage(total);
         }
-        self.bar.reset();
-        self.bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-        self.bar.set_length(total);
-        self.bar.set_message(name.to_owned());
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = (name.to_owned(), total);
+        self.done.store(0, Ordering::Relaxed);
+        if let Some(bar) = self.bar.get() {
+            begin(bar, name, total);
+        }
         self.show_once_patience_ends();
     }
 
@@ -109,8 +115,13 @@ impl Progress for Bar {
         if let Some(percentages) = &self.percentages {
             percentages.advance(n);
         }
-        self.bar.inc(n);
-        self.show_once_patience_ends();
+        match self.bar.get() {
+            Some(bar) => bar.inc(n),
+            None => {
+                self.done.fetch_add(n, Ordering::Relaxed);
+                self.show_once_patience_ends();
+            }
+        }
     }
 
     fn cancelled(&self) -> bool {
@@ -120,6 +131,21 @@ impl Progress for Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
     }
+}
+
+/// Starts a bar anew.
+fn begin(bar: &ProgressBar, name: &str, total: u64) {
+    // Without a total there is nothing to fill: the number grows, whatever it counts.
+    let template = match total {
+        0 => "{msg:>8} {spinner} {human_pos}",
+        _ => "{msg:>8} {wide_bar} {percent:>3}% {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+    };
+    bar.reset();
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_length(total);
+    bar.set_message(name.to_owned());
 }

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use bandsaw::size;
 
 use crate::facts::{
-    ApfsFacts, AsifFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts, SparseImageFacts, UdifFacts, VolumeFacts,
+    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, Facts, LayerFacts, MapFacts, SparseImageFacts, UdifFacts,
+    VolumeFacts,
 };
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
@@ -38,9 +39,16 @@ pub(crate) fn write(facts: &Facts, output: &Output, out: &mut dyn Write) -> io::
     if let Some(image) = &facts.asif {
         sheet.asif(image)?;
     }
+    if let Some(bucket) = &facts.bucket {
+        sheet.bucket(bucket)?;
+    }
     if let Some(bundle) = &facts.bundle {
-        let (used, all) = (grouped(bundle.bands_in_use), grouped(bundle.bands));
-        sheet.fact("bands", &format!("{used} of {all} in use, {} each", exact(bundle.band_size)))?;
+        let (used, all, size) = (grouped(bundle.bands_in_use), grouped(bundle.bands), exact(bundle.band_size));
+        let bands = match bundle.rebanding {
+            false => format!("{used} of {all} in use, {size} each"),
+            true => format!("{used} in use, some {size} each and some of the size that they are to have"),
+        };
+        sheet.fact("bands", &bands)?;
     }
     facts.layers.iter().try_for_each(|layer| sheet.layer(layer))?;
     if let Some(map) = &facts.partition_map {
@@ -96,6 +104,21 @@ impl Sheet<'_> {
         }
         if encryption.locked {
             self.fact("locked", "a key is needed to see more")?;
+        }
+        Ok(())
+    }
+
+    fn bucket(&mut self, bucket: &BucketFacts) -> io::Result<()> {
+        let plain = match bucket.lagging {
+            0 => "plain names are up to date".to_owned(),
+            lagging => format!("plain names lag behind in {}", counted(lagging, "file", "files")),
+        };
+        self.fact("bucket", &plain)?;
+        if let Some(writer) = &bucket.writer {
+            self.fact("", &format!("written by {}, as far as is known", self.output.name(writer)))?;
+        }
+        if bucket.snapshots > 0 {
+            self.fact("", &counted(bucket.snapshots, "snapshot", "snapshots"))?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
-use bandsaw::open::{self, Image, OpenOptions, Wanted};
+use bandsaw::open::{self, Image, Keys, OpenOptions, Reach, Wanted};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
@@ -19,11 +19,13 @@ use self::named::Named;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::layers;
 use crate::output::Output;
-use crate::passphrase::Unlocking;
+use crate::passphrase::{ImageUnlocking, Unlocking};
+use crate::reaching::Reaching;
 
-/// How to open an image, for every verb that does.
+/// How to open an image, for every verb that does. `U`: what opens that which is encrypted; a verb that makes a volume takes
+/// [`ImageUnlocking`], for the keys of volumes are those of the new one there.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Opening {
+pub(crate) struct Opening<U: Args = Unlocking> {
     /// Take the image for this format, whatever it looks like: udrw, udsb, udsp, asif, udzo and so on
     #[arg(long, value_name = "FORMAT")]
     image_format: Option<Format>,
@@ -38,7 +40,9 @@ pub(crate) struct Opening {
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     cache_size: Option<u64>,
     #[command(flatten)]
-    unlocking: Unlocking,
+    reaching: Reaching,
+    #[command(flatten)]
+    unlocking: U,
 }
 
 impl Opening {
@@ -49,11 +53,6 @@ impl Opening {
             opened.advise(Kind::Corrupt, || format!("`bandsaw diagnose {image}` shows how far it opens and what can be done"))?;
         opened.warnings().iter().for_each(|warning| output.warn(warning));
         Ok(opened)
-    }
-
-    /// Opens an image.
-    pub(crate) fn open(&self, image: &str, access: Access) -> Outcome<Image> {
-        open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
     }
 
     /// Opens the volume that an address names.
@@ -84,6 +83,20 @@ impl Opening {
             false => Err(Failure::usage("--shadow", "here the layers are named after the base, without the option")),
         }
     }
+}
+
+impl Opening<ImageUnlocking> {
+    /// How many passphrases come from standard input before that of what the verb makes.
+    pub(crate) fn on_stdin(&self) -> usize {
+        self.unlocking.on_stdin()
+    }
+}
+
+impl<U: Args + Keys> Opening<U> {
+    /// Opens an image.
+    pub(crate) fn open(&self, image: &str, access: Access) -> Outcome<Image> {
+        open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
+    }
 
     /// For `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
@@ -94,7 +107,13 @@ impl Opening {
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
             cache: self.cache_size.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            reach: self.reach(),
         }
+    }
+
+    /// How images elsewhere are reached.
+    pub(crate) fn reach(&self) -> Reach {
+        self.reaching.reach()
     }
 }
 
@@ -160,11 +179,7 @@ impl Place {
 /// Reads `IMAGE[:VOLUME][:/PATH]`.
 pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     let text = text.to_str().ok_or_else(|| Failure::usage("address", "is not UTF-8"))?;
-    let address = Address::parse_on_host(text)?;
-    if let Some(scheme) = address.scheme() {
-        return Err(Error::unsupported("address", format!("{scheme}:// is not opened yet")).named(text).into());
-    }
-    Ok(address)
+    Ok(Address::parse_on_host(text)?)
 }
 
 /// Reads an address that names an image or a volume of it, as a whole.

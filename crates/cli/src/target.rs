@@ -1,7 +1,9 @@
 //! What a verb makes: the container of a new image.
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
 use bandsaw::{Error, Kind, size};
@@ -61,6 +63,14 @@ impl Container {
         }
         Err(Failure::from(Error::new(Kind::Invalid, "image", "its name does not say which format it is to have").in_file(target))
             .hint("give it an extension such as .sparsebundle or .img, or say --format udsb or --format udrw"))
+    }
+}
+
+/// Where a new image is to be: what `file://` says is a path like any other.
+pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
+    match named.to_str() {
+        Some(url) if url.starts_with("file://") => Ok(Cow::Owned(Address::parse_on_host(url)?.image.into())),
+        _ => Ok(Cow::Borrowed(named)),
     }
 }
 

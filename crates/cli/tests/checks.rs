@@ -266,6 +266,8 @@ fn apfs_falls_back_on_request() {
     let (newest, older) = checkpoints.split_once("; older: ").unwrap();
     let (newest, older) = (newest.trim().parse::<u64>().unwrap(), older.split(", ").next().unwrap());
     assert!(scratch.ok(&["repair", "--checkpoint", &newest.to_string(), "a.img"]).contains("nothing to repair"));
+    let refused = scratch.fails(4, &["cp", "--checkpoint", older, "hello.txt", "a.img:/three"]);
+    assert!(refused.contains("is not the newest, so it is only read"), "{refused}");
     edit(&scratch, "a.img", |disk| {
         let volume =
             disk.chunks_exact_mut(512).find(|sector| sector[32..36] == *b"APSB" && sector[16..24] == newest.to_le_bytes());
@@ -279,4 +281,21 @@ fn apfs_falls_back_on_request() {
     scratch.ok(&["repair", "--checkpoint", older, "a.img"]);
     assert_eq!(scratch.ok(&["ls", "a.img"]), "one\n");
     assert!(scratch.ok(&["check", "a.img"]).contains("nothing is wrong"));
+}
+
+/// Who reads the volume as it is needs nothing of its snapshots.
+#[test]
+fn a_damaged_tree_of_snapshots_hides_no_files() {
+    const SNAPSHOTS: [u8; 8] = [2, 0, 0, 0x40, 0x10, 0, 0, 0];
+    let scratch = Scratch::new();
+    scratch.write("in/file", "contents");
+    scratch.ok(&["create", "x.img", "--fs", "apfs", "--from", "in"]);
+    let mut image = std::fs::read(scratch.path("x.img")).unwrap();
+    // The root of a tree, physical; and what it is a tree of.
+    let at = (0..image.len()).step_by(4096).find(|at| image[at + 24..].starts_with(&SNAPSHOTS)).expect("the tree's root");
+    image[at + 100] ^= 1;
+    std::fs::write(scratch.path("x.img"), image).unwrap();
+    assert_eq!(scratch.ok(&["cat", "x.img:/file"]), "contents");
+    assert_eq!(scratch.ok(&["cat", "x.img:in:/file"]), "contents");
+    assert_eq!(scratch.run(&["check", "x.img"]).status.code(), Some(5));
 }

@@ -147,6 +147,39 @@ fn what_is_compressed_is_kept_where_that_was_asked_for() {
     assert!(scratch.ok(&["compress", "--estimate", "v.img:/"]).contains("left as they are: 1 compressed already"));
 }
 
+/// A file that is longer than its volume: nothing is stored for its zeros, before it is compressed and after.
+#[test]
+fn zeros_are_holes_where_a_volume_has_such() {
+    use std::os::unix::fs::FileExt;
+
+    let scratch = Scratch::new();
+    let (plain, len) = (text(300_000), 12 << 20);
+    let file = std::fs::File::create(scratch.path("sparse")).unwrap();
+    file.set_len(len).unwrap();
+    file.write_all_at(&plain, 5 << 20).unwrap();
+    let contents = std::fs::read(scratch.path("sparse")).unwrap();
+    for (fs, size, most) in [("apfs", "8m", 400_000), ("hfs+", "32m", len)] {
+        scratch.ok(&["create", "v.img", "--overwrite", "--fs", fs, "--size", size, "--volname", "V"]);
+        scratch.ok(&["cp", "sparse", "v.img:/sparse"]);
+        let packed = scratch.json(&["compress", "v.img:/sparse"]);
+        assert_eq!(packed["changed"], 1, "{fs} {packed}");
+        let plain_again = scratch.json(&["decompress", "v.img:/sparse"]);
+        assert_eq!(plain_again["changed"], 1, "{fs} {plain_again}");
+        for taken in [&packed["before"], &plain_again["after"]] {
+            let taken = taken.as_u64().unwrap();
+            assert!(taken >= 300_000 && taken <= most && (fs == "apfs" || taken == len), "{fs} {packed} {plain_again}");
+        }
+        assert!(scratch.run(&["cat", "v.img:/sparse"]).stdout == contents, "{fs}");
+        scratch.ok(&["check", "v.img"]);
+    }
+
+    std::fs::create_dir(scratch.path("in")).unwrap();
+    std::fs::File::create(scratch.path("in/zeros")).unwrap().set_len(3 << 20).unwrap();
+    let told = scratch.json(&["create", "w.img", "--fs", "apfs", "--from", "in", "--compress", "zlib", "--verbose"]);
+    let found = scratch.json(&["compress", "--estimate", "--verbose", "w.img:/"]);
+    assert_eq!(told["compressed"]["each"], found["each"], "what was told is what it takes");
+}
+
 /// Where the fork of a file of so many zlib chunks begins in an image.
 fn fork_of(image: &[u8], chunks: u32) -> usize {
     let is_fork = |at: &usize| image[*at..].starts_with(&[0, 0, 1, 0]) && image[*at + 0x104..].starts_with(&chunks.to_le_bytes());

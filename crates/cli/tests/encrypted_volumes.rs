@@ -62,11 +62,50 @@ fn the_recovery_key_is_kept_or_shown() {
     assert_eq!(scratch.names(), ["key", "one.img", "pass", "shown", "three.img", "two.img"]);
 }
 
+/// In an image that exists, whole or on a partition, itself encrypted or not; what was there goes when that is asked for.
+#[test]
+fn an_image_that_exists_gets_an_encrypted_volume() {
+    let scratch = Scratch::new();
+    scratch.write("pass", "open sesame");
+    scratch.write("outer", "of the image");
+    scratch.write("letter", "dear diary");
+    let format =
+        |image: &'static str| [&["format", image, "--encrypt-volume", "--volume-passfile", "pass"][..], &ITERATIONS].concat();
+    scratch.ok(&["create", "bare.img", "--size", "8m"]);
+    let key = ["--recovery-key-file", "key"];
+    let made = scratch.ok(&[&format("bare.img")[..], &key, &["--volume-hint", "as Ali did"]].concat());
+    assert!(made.contains("encrypted APFS volume"), "{made}");
+    scratch.ok(&["put", "--from", "letter", "bare.img:/letter", "--volume-passfile", "pass"]);
+    assert_eq!(scratch.ok(&[&["cat", "bare.img:/letter"][..], &key].concat()), "dear diary");
+    scratch.ok(&[&["check", "bare.img"][..], &key].concat());
+    let told = scratch.run(&["ls", "bare.img"]);
+    assert!(!told.status.success() && stderr(&told).contains("a passphrase is needed"), "{}", stderr(&told));
+
+    // What it holds stays, and so does a key that is there already.
+    assert!(scratch.fails(4, &format("bare.img")).contains("--erase"));
+    let before = std::fs::read(scratch.path("bare.img")).unwrap();
+    assert!(scratch.fails(4, &[&format("bare.img")[..], &["--erase"], &key].concat()).contains("not overwritten"));
+    scratch.fails(2, &[&format("bare.img")[..], &["--erase", "--block-size", "8k", "--recovery-key-file", "gone"]].concat());
+    assert!(std::fs::read(scratch.path("bare.img")).unwrap() == before && !scratch.path("gone").exists());
+
+    let outer = ["--passfile", "outer"];
+    scratch.ok(&[&["create", "S.sparsebundle", "--size", "32m", "--encrypt", "--fs", "hfs+"][..], &outer, &ITERATIONS].concat());
+    let again = [&format("S.sparsebundle")[..], &outer, &["--erase", "--fs", "apfs-case-sensitive", "--recovery-key-file", "-"]];
+    let made = scratch.json(&again.concat());
+    assert_eq!((made["encrypted"].as_bool(), made["recovery_key"].as_str().map(str::len)), (Some(true), Some(29)), "{made}");
+    scratch.write("shown", made["recovery_key"].as_str().unwrap());
+    let keys = [&outer[..], &["--recovery-key-file", "shown"]].concat();
+    scratch.ok(&[&["put", "--from", "letter", "S.sparsebundle:/letter"][..], &keys].concat());
+    scratch.ok(&[&["check", "S.sparsebundle"][..], &keys].concat());
+    assert!(scratch.ok(&[&["info", "S.sparsebundle"][..], &outer].concat()).contains("Apple_APFS"));
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let scratch = Scratch::new();
     scratch.write("pass", "open sesame");
     scratch.write("empty", "");
+    scratch.write("b.img", vec![0; 8 << 20]);
     for (args, said) in [
         (&["create", "a.img", "--size", "8m", "--volume-passfile", "pass", "--volname", "A"][..], "without --encrypt-volume"),
         (&["create", "a.img", "--size", "8m", "--recovery-key-file", "key", "--volname", "A"], "--encrypt-volume"),
@@ -74,10 +113,16 @@ fn what_makes_no_sense_is_refused() {
         (&["create", "a.img", "--size", "8m", "--fs", "none", "--encrypt-volume", "--volume-passfile", "pass"], "blank disk"),
         (&["create", "a.img", "--size", "8m", "--encrypt-volume", "--volume-passfile", "empty"], "is empty"),
         (&["create", "a.img", "--size", "8m", "--encrypt-volume"], "passphrase of the new volume"),
+        (&["format", "b.img", "--volume-passfile", "pass"], "without --encrypt-volume"),
+        (&["format", "b.img", "--recovery-key-file", "key"], "--encrypt-volume"),
+        (&["format", "b.img", "--iterations", "150000"], "without --encrypt-volume"),
+        (&["format", "b.img", "--fs", "hfs+j", "--encrypt-volume", "--volume-passfile", "pass"], "--fs apfs"),
+        (&["format", "b.img", "--encrypt-volume"], "passphrase of the new volume"),
     ] {
         let output = scratch.run(args);
         let said_too = stderr(&output);
         assert!(!output.status.success() && said_too.contains(said), "{args:?}: {said_too}");
     }
-    assert_eq!(scratch.names(), ["empty", "pass"]);
+    assert_eq!(scratch.names(), ["b.img", "empty", "pass"]);
+    assert!(std::fs::read(scratch.path("b.img")).unwrap().iter().all(|&byte| byte == 0));
 }

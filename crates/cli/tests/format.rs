@@ -165,3 +165,13 @@ fn types_that_a_map_cannot_change() {
     scratch.ok(&["format", "d.img", "--fs", "hfsx"]);
     scratch.ok(&["check", "d.img"]);
 }
+
+#[test]
+fn a_mebibyte_is_enough_for_apfs() {
+    let scratch = Scratch::new();
+    scratch.write("file", [7; 100_000]);
+    scratch.ok(&["create", "x.img", "--fs", "apfs", "--volname", "Small", "--size", "1m"]);
+    scratch.ok(&["cp", "file", "x.img:/file"]);
+    scratch.ok(&["check", "x.img"]);
+    scratch.fails(1, &["create", "y.img", "--fs", "apfs", "--volname", "Smaller", "--size", "900k"]);
+}

@@ -167,7 +167,7 @@ fn an_image_is_attached_by_its_volumes() {
     host.ok(&["detach", "Volumes/Vol 1"]);
     assert_eq!(fs::read_dir(host.path("Volumes")).unwrap().count(), 0);
     // The disk as a file.
-    let attached = host.ok(&["attach", "x.img", "--nomount"]);
+    let attached = host.ok(&["attach", "x.img", "--nomount", "--folders"]);
     let disk = PathBuf::from(attached["volumes"][0]["mount_point"].as_str().unwrap()).join("x.img");
     assert_eq!(fs::metadata(&disk).unwrap().len(), fs::metadata(host.path("x.img")).unwrap().len());
     let file = File::options().read(true).write(true).open(&disk).unwrap();
@@ -213,6 +213,40 @@ fn deleted_files_leave_every_plain_container() {
         assert!(du(&image) < before + (4 << 20), "{name}: {before} {full} {}", du(&image));
         host.0.ok(&["check", name]);
     }
+}
+
+/// HFS+ has no holes: what is punched in a file of it becomes zeros, and stays allocated.
+#[test]
+fn an_image_on_a_host_without_holes_gives_whole_bands_back() {
+    let Some(host) = Host::new("an_image_on_a_host_without_holes_gives_whole_bands_back") else { return };
+    host.bundle("host.sparsebundle");
+    host.ok(&["mount", "host.sparsebundle", "mnt"]);
+    let image = "mnt/in.sparsebundle";
+    host.0.ok(&["create", image, "--size", "32m", "--fs", "hfs+", "--band-size", "1m"]);
+    let bands = host.path(image).join("bands");
+    fs::write(bands.join("10"), vec![2; 1 << 20]).unwrap();
+    // The last band has the copy of the volume header at its end.
+    let last = File::options().write(true).open(bands.join("1f")).unwrap();
+    last.write_all_at(&vec![2; 512 << 10], 0).unwrap();
+    last.sync_all().unwrap();
+    drop(last);
+
+    let number = |value: &Value| value.as_u64().unwrap();
+    let usage = || host.ok(&["du", image])["items"][0]["image"]["bands"].clone();
+    let before = usage();
+    assert_eq!((&before["holes"], number(&before["returns_parts"])), (&Value::Bool(false), 0), "{before}");
+    assert!(number(&before["returns_whole"]) >= 1 << 20 && number(&before["kept"]) >= 512 << 10, "{before}");
+    let done = host.ok(&["compact", "--zeros", "--battery-allowed", image]);
+    assert!(done["holes"] == Value::Bool(false) && number(&done["returned"]) >= 1 << 20, "{done}");
+    assert!(!bands.join("10").exists() && bands.join("1f").exists());
+    let after = usage();
+    assert!(number(&after["returns_whole"]) == 0 && number(&after["kept"]) >= 512 << 10, "{after}");
+    assert!(host.0.ok(&["du", image]).contains("not known to free less than whole files"));
+    let mut names: Vec<_> = fs::read_dir(host.path(image)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["Info.bckup", "Info.plist", "bands", "lock", "token"], "nothing that holes were tried on is left");
+    host.0.ok(&["check", image]);
+    host.ok(&["detach", "mnt"]);
 }
 
 #[test]
@@ -267,4 +301,37 @@ fn a_full_volume_says_so() {
     host.ok(&["detach", "mnt"]);
     host.0.ok(&["check", "x.sparsebundle"]);
     assert_eq!(host.0.ok(&["cat", "x.sparsebundle:/kept", "x.sparsebundle:/after"]), "keptafter");
+}
+
+/// Made composed or decomposed, a name is found by both; APFS lists what was made, HFS+ what programs on Linux write, or macOS.
+#[test]
+fn names_are_found_however_they_are_composed() {
+    let Some(host) = Host::new("names_are_found_however_they_are_composed") else { return };
+    let both = [("Gr\u{F6}\u{DF}e", "Gro\u{308}\u{DF}e"), ("\u{AE00} \u{E9}", "\u{1100}\u{1173}\u{11AF} e\u{301}")];
+    let [composed, decomposed] = [both.map(|(name, _)| name), both.map(|(_, name)| name)];
+    for (kind, options, listed) in [("hfs+", "rw", composed), ("hfsx", "nfd", decomposed), ("apfs", "rw", [both[0].0, both[1].1])]
+    {
+        host.0.ok(&["create", "x.sparsebundle", "--size", "64m", "--fs", kind, "--overwrite"]);
+        host.ok(&["mount", "x.sparsebundle", "mnt", "-o", options]);
+        let mnt = host.path("mnt");
+        fs::write(mnt.join(both[0].0), "first").unwrap();
+        fs::write(mnt.join(both[1].1), "second").unwrap();
+        for (names, text) in both.iter().zip(["first", "second"]) {
+            for name in [names.0, names.1] {
+                assert_eq!(fs::read_to_string(mnt.join(name)).unwrap(), text, "{kind}");
+                assert_eq!(File::create_new(mnt.join(name)).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists, "{kind}");
+            }
+        }
+        let names = || fs::read_dir(&mnt).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut found: Vec<_> = names().filter(|name| !name.starts_with('.')).collect();
+        found.sort();
+        let mut expected = listed.map(String::from);
+        expected.sort();
+        assert_eq!(found, expected, "{kind}");
+        fs::remove_file(mnt.join(both[0].1)).unwrap();
+        fs::remove_file(mnt.join(both[1].0)).unwrap();
+        assert!(names().all(|name| name.starts_with('.')), "{kind}");
+        host.ok(&["detach", "mnt"]);
+        host.0.ok(&["check", "x.sparsebundle"]);
+    }
 }

@@ -63,7 +63,8 @@ fn stopped_and_killed_it_loses_nothing() {
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success(), "SIGKILL came too late");
     assert_eq!(sum(&scratch), expected);
-    assert!(scratch.ok(&["info", "x.sparsebundle"]).contains("320"), "it opens");
+    let told = scratch.ok(&["info", "x.sparsebundle"]);
+    assert!(told.contains("320") && told.contains("some of the size that they are to have"), "{told}");
     let list = fs::read_to_string(scratch.path("x.sparsebundle/Info.plist")).unwrap();
     assert!(!list.contains("band-size") && !list.contains("com.apple.diskimage"), "{list}");
     assert!(scratch.ok(&["du", "x.sparsebundle"]).contains("`bandsaw reband` finishes"));

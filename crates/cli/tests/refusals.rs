@@ -117,8 +117,21 @@ fn what_is_not_there() {
         scratch.fails(3, args);
         assert_eq!(scratch.names(), ["src", "x.img"], "{args:?} leaves nothing behind");
     }
+    assert!(scratch.fails(3, &["ls", "x.img:Missing"]).contains(r#"there is APFS on partition 1 with "src""#));
     assert!(scratch.fails(3, &["ls", "x.img:/missing"]).contains("x.img: path: /missing: does not exist"));
     assert!(scratch.fails(3, &["ls", "./x.img:/a"]).contains("./"), "an address that begins with ./ is a host file");
+}
+
+#[test]
+fn a_snapshot_that_is_not_there() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "x.sparsebundle", "--size", "8m"]);
+    for verb in ["restore", "delete"] {
+        let error = scratch.fails(3, &["snapshot", verb, "x.sparsebundle", "missing"]);
+        assert!(error.contains("bandsaw snapshot list x.sparsebundle"), "{error}");
+        let error = scratch.fails(3, &["snapshot", verb, "missing.sparsebundle", "any"]);
+        assert!(!error.contains("snapshot list"), "{error}");
+    }
 }
 
 #[test]

@@ -282,8 +282,8 @@ fn a_volume_is_of_apfs_unless_it_cannot_be() {
     for (args, format, said) in [
         (&["--from", "src"][..], "APFS", ""),
         (&["--size", "20m", "--volname", "Docs"], "APFS", ""),
-        (&["--size", "1m", "--volname", "Docs", "--layout", "none"], "APFS", ""),
-        (&["--size", "1m", "--volname", "Docs"], "HFS+", "the volume is HFS+"),
+        (&["--size", "1m", "--volname", "Docs"], "APFS", ""),
+        (&["--size", "900k", "--volname", "Docs"], "HFS+", "the volume is HFS+"),
         (&["--size", "20m", "--volname", "Docs", "--block-size", "8k"], "HFS+", "blocks of 4096 bytes"),
         (&["--size", "20m", "--volname", "Docs", "--fs", "hfsx"], "HFSX", ""),
     ] {

@@ -100,6 +100,18 @@ fn it_is_listed_and_ends_cleanly() {
 }
 
 #[test]
+fn volumes_of_a_container_are_names_of_its_partition() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "x.asif", "--size", "1g", "--fs", "apfs", "--volname", "System", "--volume", "Data"]);
+    let served = Served::begin(&scratch, &["x.asif"]);
+    let exports = served.facts["exports"].as_array().unwrap();
+    let of = |field: &str| exports.iter().map(|export| export[field].clone()).collect::<Vec<_>>();
+    assert_eq!(of("name"), ["", "1", "System", "Data"]);
+    assert_eq!((&of("size")[1], &of("size")[1]), (&of("size")[2], &of("size")[3]));
+    assert_eq!(served.end("-TERM"), Some(0));
+}
+
+#[test]
 fn what_was_flushed_survives_and_leftovers_go() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "8m", "--fs", "none"]);

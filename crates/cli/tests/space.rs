@@ -55,8 +55,9 @@ fn what_rm_frees_on_apfs_returns() {
         scratch.ok(&["rm", "v.sparsebundle:/noise"]);
         let done = scratch.json(&[if compacts { "compact" } else { "trim" }, "v.sparsebundle"]);
         let taken = scratch.json(&["du", "v.sparsebundle"]).to_string();
-        assert!(done["returned"].as_u64().is_none_or(|returned| returned > 5_000_000), "{done} {taken}");
-        assert!(allocated(&scratch.path("v.sparsebundle/bands")) < 7_000_000, "{done} {taken}");
+        // Five checkpoints come instead, of some 20 KB each.
+        assert!(done["returned"].as_u64().is_none_or(|returned| returned > 5_850_000), "{done} {taken}");
+        assert!(allocated(&scratch.path("v.sparsebundle/bands")) < 6_500_000, "{done} {taken}");
         assert!(scratch.ok(&["checksum", "v.sparsebundle"]).len() > 60);
         scratch.ok(&["check", "v.sparsebundle"]);
         let kept = scratch.command(&["cat", "v.sparsebundle:/kept"]).output().unwrap().stdout;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use bandsaw::device::Access;
-use bandsaw::ops::advise::{Advice, Place, advise};
+use bandsaw::ops::advise::{Advice, MANY_FILES, Place, advise};
 use bandsaw::size;
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::output::{Output, Style};
 use crate::sheet::exact;
 use crate::source::{self, Opening};
-use crate::text::{Table, grouped};
+use crate::text::{Table, counted, grouped};
 
 /// Recommend a band size for a sparse bundle, with reasons
 ///
@@ -93,7 +93,9 @@ impl Facts {
         self.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))?;
         if let Some(present) = self.present {
             let same = if present == self.band_size { "which is what it has" } else { "now it has bands of another size" };
-            writeln!(out, "  {same}: {}", exact(present))?;
+            let bands = self.size.div_ceil(present.max(1));
+            let many = if bands > MANY_FILES { ", too many to be listed and copied quickly" } else { "" };
+            writeln!(out, "  {same}: {}, {} when full{many}", exact(present), counted(bands, "file", "files"))?;
         }
         let mut table = Table::new([true, true, true, true, false]);
         table.row(["bands of", "when full", "in use", "lists", ""].map(str::to_owned));

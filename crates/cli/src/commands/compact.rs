@@ -196,6 +196,7 @@ impl PlanFacts {
             sheet.fact("returns", &format!("{} {what}", exact(cause.bytes)))?;
         }
         sheet.fact("in all", &exact(self.returns))?;
+        self.bands.write_kept(&mut sheet)?;
         self.bands.write_each(&mut sheet)?;
         Refused::write(&self.refused, output, out)
     }

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+#[cfg(target_os = "macos")]
+use bandsaw::ops::compress as host;
 use bandsaw::ops::compress::{CompressOptions, compress, decompress, estimate};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -86,8 +88,23 @@ impl Facts {
     }
 }
 
+/// The files of the host that are named, if no image is: on macOS they are compressed, too.
+#[cfg(target_os = "macos")]
+fn on_host(addresses: &[OsString]) -> Outcome<Option<Vec<PathBuf>>> {
+    for text in addresses {
+        if !crate::source::address(text)?.is_bare() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(addresses.iter().map(PathBuf::from).collect()))
+}
+
 impl Compress {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
+        #[cfg(target_os = "macos")]
+        if let Some(paths) = on_host(&self.addresses)? {
+            return self.run_on_host(&paths, output);
+        }
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let options = CompressOptions { backup: self.backup.clone(), ..self.choice.options(self.method, self.level)? };
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
@@ -107,8 +124,37 @@ impl Compress {
     }
 }
 
+#[cfg(target_os = "macos")]
+impl Compress {
+    fn run_on_host(&self, paths: &[PathBuf], output: &Output) -> Outcome {
+        let options = CompressOptions { backup: self.backup.clone(), ..self.choice.options(self.method, self.level)? };
+        let (mut totals, bar) = (Totals::default(), Bar::new(output));
+        let mut each = |report| {
+            totals.add(report, self.verbose);
+            Ok(())
+        };
+        if self.estimate {
+            host::estimate_host(paths, &options, &bar, &mut each)?;
+        } else {
+            host::compress_host(paths, &options, &bar, &mut each)?;
+        }
+        drop(bar);
+        Facts::print(totals, self.estimate, if self.estimate { "would be compressed" } else { "compressed" }, output)
+    }
+}
+
 impl Decompress {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
+        #[cfg(target_os = "macos")]
+        if let Some(paths) = on_host(&self.addresses)? {
+            let (mut totals, bar) = (Totals::default(), Bar::new(output));
+            host::decompress_host(&paths, &bar, &mut |report| {
+                totals.add(report, self.verbose);
+                Ok(())
+            })?;
+            drop(bar);
+            return Facts::print(totals, false, "decompressed", output);
+        }
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let (mut totals, bar) = (Totals::default(), Bar::new(output));
         change::change(&address, &self.opening, output, |fs| {

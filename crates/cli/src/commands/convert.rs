@@ -37,6 +37,7 @@ Examples:
   bandsaw convert --band-size 64m Old.sparsebundle New.sparsebundle
   bandsaw convert Backup.sparsebundle - | zstd > backup.zst     the disk as it is to standard output; also: -o -
   bandsaw convert --resume /dev/sdb Old.sparsebundle           can be stopped, and called again to go on
+  bandsaw convert Docs.sparsebundle s3://backups/Docs.sparsebundle        into a bucket
   bandsaw convert --skip-free Disk.sparsebundle disk.dmg --format udzo     without what was deleted
   bandsaw convert --format udsb disk.img backup --overwrite    the format by name
   bandsaw convert --encrypt disk.img Secret.sparsebundle       an encrypted copy; asks twice for its passphrase
@@ -147,10 +148,11 @@ impl Convert {
             }
             return self.to_standard_output(&output.aside());
         }
-        let format = self.container.format(target)?;
+        let target = target::place(target)?;
+        let format = self.container.format(&target)?;
         let source = self.source(format, output)?;
         let encryption = self.encryption(&source)?;
-        self.to_file(&source, target, format, encryption, output)
+        self.to_file(&source, &target, format, encryption, output)
     }
 
     /// How the new image is to be encrypted, with the passphrase asked for.
@@ -218,6 +220,7 @@ impl Convert {
             remove_signature,
             ignore_checksums,
             resources: Vec::new(),
+            reach: self.opening.reach(),
         })
     }
 

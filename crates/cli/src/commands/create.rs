@@ -25,6 +25,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
+use crate::reaching::Reaching;
 use crate::sheet;
 use crate::target::{self, Container};
 
@@ -56,6 +57,7 @@ Examples:
   bandsaw create app.sparsebundle --from build --compress lzfse                 files stored compressed, as macOS does
   bandsaw create --encrypt Secret.sparsebundle --size 20g --volname Secret      asks twice for a passphrase
   bandsaw create --encrypt aes-128 --passfile key Secret.sparsebundle --from ~/Documents
+  bandsaw create s3://backups/Docs.sparsebundle --size 2t                       in a bucket
   bandsaw create --encrypt-volume --recovery-key-file key.txt Vault.dmg --size 20g")]
 pub(crate) struct Create {
     /// The image to make
@@ -110,6 +112,8 @@ pub(crate) struct Create {
     passphrase: Passphrase,
     #[command(flatten)]
     encrypting_volume: EncryptingVolume,
+    #[command(flatten)]
+    reaching: Reaching,
 }
 
 /// What `--json` prints: what `info` does, and what came of the files that were to be compressed.
@@ -137,8 +141,9 @@ impl FromStr for Fs {
 
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let image = target::place(&self.image)?;
         let mut options = CreateOptions {
-            format: self.container.format(&self.image)?,
+            format: self.container.format(&image)?,
             len: self.size.map(|size| whole_sectors(size, self.container.sector_size(), output)),
             band_size: self.container.band_size,
             sector_size: self.container.sector_size(),
@@ -153,6 +158,7 @@ impl Create {
             thin: self.thin,
             look: None,
             resources: Vec::new(),
+            reach: self.reaching.reach(),
         };
         // With --compress, --level tells how hard files are compressed, and the image if that is.
         if options.compress.is_none() || options.format.is_udif() {
@@ -166,14 +172,14 @@ impl Create {
         }
         // Last of all, so that nobody types a passphrase for nothing.
         options.encryption = self.encryption()?;
-        let volume_encryption = self.encrypting_volume.choose(self.passphrase.on_stdin(), &self.encrypting)?;
+        let volume_encryption = self.encrypting_volume.choose(self.passphrase.on_stdin(), self.encrypting.iterations())?;
         options.volume_encryption = volume_encryption.as_ref().map(|chosen| chosen.encryption.clone());
         if options.encryption.is_some() && !self.thin && matches!(options.format, Format::Udrw | Format::Udto) {
             output.warn("an encrypted raw image stores every block of the disk; udsb, udsp and asif store what is used");
         }
         let recovery_key = volume_encryption.map(NewVolumeKeys::store_recovery_key).transpose()?.flatten();
         let bar = Bar::new(output);
-        let made = create(&self.image, options, &bar).map_err(|error| self.advise(error))?;
+        let made = create(&image, options, &bar).map_err(|error| self.advise(error))?;
         let recovery_key = recovery_key.and_then(RecoveryKey::keep);
         let facts = Facts::of(&made.image, &bar)?;
         drop(bar);

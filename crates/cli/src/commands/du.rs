@@ -22,8 +22,9 @@ use crate::text::{Table, counted, grouped};
 /// Show how much space images take, and what compaction would give back
 ///
 /// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used and free space of its volumes,
-/// and what `compact` would return. Files and folders that are no images are measured as such. Nothing is changed, and of an
-/// image only its maps are read, not its files.
+/// and what `compact` would return; on a host that is not known to free parts of files, as FAT, exFAT and most file servers are
+/// not, what would stay is told apart. Files and folders that are no images are measured as such. Nothing is changed, and of
+/// an image only its maps are read, not its files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -100,6 +101,10 @@ pub(super) struct BandsFacts {
     /// Bytes given back with bands all of which is free, and with parts of others.
     returns_whole: u64,
     returns_parts: u64,
+    /// Whether the host is known to free parts of files.
+    holes: bool,
+    /// Bytes that are free and stay for want of that.
+    kept: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     each: Vec<UnitFacts>,
 }
@@ -181,6 +186,7 @@ impl ImageFacts {
 impl BandsFacts {
     pub(super) fn new(map: &SpaceMap, each: bool) -> Self {
         let (returns_whole, returns_parts) = map.returns();
+        let (free_whole, free_parts) = map.free_storage();
         let units = map.units.iter().filter(|_| each);
         Self {
             kind: map.kind.words().0,
@@ -194,6 +200,8 @@ impl BandsFacts {
             unused: map.unused,
             returns_whole,
             returns_parts,
+            holes: map.parts,
+            kept: (free_whole + free_parts).saturating_sub(returns_whole + returns_parts),
             each: units
                 .map(|unit| UnitFacts { index: unit.index, allocated: unit.allocated, free: unit.free, returns: unit.returns })
                 .collect(),
@@ -223,6 +231,15 @@ impl BandsFacts {
         self.kind
     }
 
+    /// Writes what is free and not given back for want of holes.
+    pub(super) fn write_kept(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
+        if self.kept == 0 {
+            return Ok(());
+        }
+        let parts = if self.kind == "piece" { "in parts of the file" } else { &format!("in parts of {}s", self.kind) };
+        sheet.fact("kept", &format!("{} {parts}: this host is not known to free less than whole files", exact(self.kept)))
+    }
+
     /// Writes a line for each band, if those were asked for.
     pub(super) fn write_each(&self, sheet: &mut Sheet<'_>) -> io::Result<()> {
         if self.each.is_empty() {
@@ -244,8 +261,8 @@ impl VolumeFacts {
             place: usage.place.clone(),
             format: usage.format.name(),
             name: info.map(|info| info.name.clone()),
-            used: info.map(|info| info.total.saturating_sub(info.free)),
-            free: info.map(|info| info.free),
+            used: usage.space.map(|(used, _)| used),
+            free: usage.space.map(|(_, free)| free),
             refused: usage.refused.as_ref().map(|error| error.message().to_owned()),
         }
     }
@@ -324,6 +341,7 @@ impl ImageFacts {
                 sheet.fact("", &format!("{whole} with whole {}s, {parts} with parts of others", bands.kind))?;
             }
         }
+        bands.write_kept(sheet)?;
         bands.write_each(sheet)
     }
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::reaching::Reaching;
 use crate::source;
 
 /// Erase the keys of an encrypted image, so that nothing opens it ever again
@@ -43,9 +44,10 @@ struct Facts {
 impl EraseKeys {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let Some(file) = KeyFile::open(Path::new(&image), Access::ReadWrite)? else {
+        let Some(file) = KeyFile::open(Path::new(&image), Access::ReadWrite, Reaching::default().reach())? else {
             return Err(Error::new(Kind::Invalid, "erase-keys", "is not encrypted, there are no keys").in_file(image).into());
         };
+        file.check_erasable()?;
         let erased = file.description().ways_in.len();
         self.make_sure(&image)?;
         file.erase_keys()?;

@@ -10,8 +10,10 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::create::epoch;
+use crate::encrypting_volume::{EncryptingVolume, NewVolumeKeys, RecoveryKey};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::passphrase::{ImageUnlocking, Iterations};
 use crate::progress::Bar;
 use crate::sheet::exact;
 use crate::source::{self, Opening};
@@ -20,21 +22,24 @@ use crate::source::{self, Opening};
 ///
 /// The volume takes a partition, whose type in a GPT follows, or all of a disk without a map. Only zeros are overwritten
 /// unasked; with --erase, what is there goes for good, and its space returns to the host.
+///
+/// With --encrypt-volume the new volume is encrypted as FileVault does it, as with `create`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw format blank.img --fs hfs+j --volname Docs
   bandsaw format disk.img:#2 --fs apfs --volname Data      the second partition
   bandsaw format Docs.sparsebundle --erase                 all files go
-  bandsaw format card.img:#1 --fs hfsx --block-size 16k")]
+  bandsaw format card.img:#1 --fs hfsx --block-size 16k
+  bandsaw format Vault.sparsebundle --encrypt-volume --recovery-key-file key.txt      asks twice for a passphrase")]
 pub(crate) struct Format {
     /// The image; with :#NUMBER behind it one of its partitions, with :NAME that of a volume
     #[arg(value_name = "IMAGE[:VOLUME]", value_hint = ValueHint::AnyPath)]
     volume: OsString,
     /// File system: apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx (case-sensitive), hfsx+j, or hdiutil's other
-    /// names for these
-    #[arg(long, value_name = "FS", default_value = "hfs+")]
-    fs: NewFormat,
+    /// names for these; without it hfs+, with --encrypt-volume apfs
+    #[arg(long, value_name = "FS")]
+    fs: Option<NewFormat>,
     /// Name of the volume
     #[arg(long, value_name = "NAME", default_value = "untitled")]
     volname: String,
@@ -45,7 +50,11 @@ pub(crate) struct Format {
     #[arg(long)]
     erase: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: Opening<ImageUnlocking>,
+    #[command(flatten)]
+    encrypting_volume: EncryptingVolume,
+    #[command(flatten)]
+    iterations: Iterations,
 }
 
 /// What `--json` prints.
@@ -58,32 +67,49 @@ struct Facts {
     len: u64,
     block_size: u32,
     free: u64,
+    encrypted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_key: Option<String>,
 }
 
 impl Format {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let encrypted = self.encrypting_volume.is_wanted();
+        if !encrypted && self.iterations.is_given() {
+            return Err(Failure::usage("--iterations", "means nothing without --encrypt-volume"));
+        }
+        let file_system = self.fs.unwrap_or(if encrypted { NewFormat::Apfs } else { NewFormat::HfsPlus });
+        if encrypted && file_system.is_hfs() {
+            let message = format!("a volume of {file_system} is not encrypted");
+            return Err(Failure::usage("--encrypt-volume", message).hint("--fs apfs makes one that is"));
+        }
         let address = source::whole(&self.volume)?;
         let image = self.opening.open(&address.image, Access::ReadWrite)?;
         image.warnings().iter().for_each(|warning| output.warn(warning));
+        let keys = self.encrypting_volume.choose(self.opening.on_stdin(), self.iterations)?;
         let options = FormatOptions {
             place: address.volume.as_ref(),
-            format: self.fs,
+            format: file_system,
             name: self.volname.clone(),
             block_size: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             erase: self.erase,
             epoch: epoch()?,
+            encryption: keys.as_ref().map(|keys| keys.encryption.clone()),
         };
+        let recovery_key = keys.map(NewVolumeKeys::store_recovery_key).transpose()?.flatten();
         let bar = Bar::new(output);
         let Formatted { place, volume } = format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
         drop(bar);
         let facts = Facts {
             schema: 1,
             place,
-            format: self.fs.to_string(),
+            format: file_system.to_string(),
             name: self.volname.clone(),
             len: volume.len,
             block_size: volume.block_size,
             free: volume.free,
+            encrypted,
+            recovery_key: recovery_key.and_then(RecoveryKey::keep),
         };
         output.done(&facts, |out| facts.write(output, out))
     }
@@ -103,6 +129,8 @@ impl Facts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let Self { place, format, block_size, .. } = self;
         let (name, free) = (output.name(&self.name), exact(self.free));
-        writeln!(out, "{place}: {format} volume {name}, blocks of {block_size} bytes, {free} free")
+        let encrypted = if self.encrypted { "encrypted " } else { "" };
+        writeln!(out, "{place}: {encrypted}{format} volume {name}, blocks of {block_size} bytes, {free} free")?;
+        self.recovery_key.iter().try_for_each(|key| writeln!(out, "recovery key: {key}"))
     }
 }

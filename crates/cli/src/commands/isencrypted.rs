@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Outcome;
 use crate::output::Output;
+use crate::reaching::Reaching;
 use crate::source;
 
 /// Say whether an image is encrypted
@@ -26,6 +27,8 @@ pub(crate) struct IsEncrypted {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
+    #[command(flatten)]
+    reaching: Reaching,
 }
 
 /// What `--json` prints.
@@ -69,7 +72,7 @@ impl Header {
 impl IsEncrypted {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let file = KeyFile::open(Path::new(&image), Access::ReadOnly)?;
+        let file = KeyFile::open(Path::new(&image), Access::ReadOnly, self.reaching.reach())?;
         let header = file.as_ref().map(|file| Header::new(file.description()));
         let facts = Facts { schema: 1, encrypted: header.is_some(), image, header };
         output.facts(&facts, |out| {

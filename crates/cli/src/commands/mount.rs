@@ -23,6 +23,10 @@ use crate::source::{self, Opening};
 /// are opened for writing. Everything belongs to a user who mounts it; recorded owners count if root does, or with -o owners.
 /// Attributes have `user.` before their names. Where a volume takes `A` and `a` for one name, so does Linux, which
 /// then renames nothing from one to the other.
+///
+/// A name is found composed (`é` as one character, NFC) and decomposed (NFD), whichever it was made with. APFS lists it as it was
+/// made. HFS+ keeps every name decomposed; it is listed composed, as programs on Linux write names, or, with -o nfd, as on macOS:
+/// for trees that were made there, if rsync is to find them unchanged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 In /etc/fstab, with a link /sbin/mount.bandsaw to this program:
@@ -57,7 +61,7 @@ pub(crate) struct Serving {
     #[arg(long, short)]
     pub(crate) read_only: bool,
     /// Options as those of mount(8): ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec, suid, dev,
-    /// writeback (the kernel gathers small writes; a program hears only from fsync and close that the volume is full), threads=
+    /// writeback (the kernel gathers small writes; a program hears only from fsync and close that the volume is full), nfd, threads=
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Do not give back first what the volumes do not use
@@ -104,6 +108,7 @@ impl Mount {
             opening: &self.opening,
             options: self.serving.mount_options()?,
             places: if self.as_disk { Places::Disk(folder) } else { Places::Volume(folder) },
+            for_kernel: false,
             used: Use::Mounted,
             trim: !self.serving.no_trim,
             background: self.serving.serving,

@@ -15,9 +15,10 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, Opening};
 
-/// Make an image larger or smaller, its HFS+ volume too
+/// Make an image larger or smaller, its HFS+ volume or APFS container too
 ///
-/// A volume that shrinks first moves what lies past its new end. Each step is durable before the next: whatever interrupts
+/// An HFS+ volume that shrinks first moves what lies past its new end. In an APFS container nothing is moved: what is in use at
+/// its end says how small it can get. Each step is durable before the next: whatever interrupts
 /// it, the image opens with all of its files, and the same command again completes it. Without a size the limits are shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\

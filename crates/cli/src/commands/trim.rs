@@ -17,13 +17,16 @@ use crate::progress::Bar;
 use crate::sheet::exact;
 use crate::source::{self, Opening};
 
+const LAYER: &str = "trim";
+
 /// Give the space back that the volumes in an image do not use
 ///
 /// The map of every volume is read, and what it says is free is given back to the host: whole bands are removed, parts of bands
 /// and of raw images become holes, chunks of ASIF images and bands of sparse images are returned. Nothing else is read or
 /// changed. A volume is left as it is if it was not cleanly unmounted, if changes wait in its journal, or if a quick check finds
-/// its map wrong; --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher blocks. What is
-/// free in a volume of another kind is not known here; `fstrim` on the device that `serve` offers gives it back.
+/// its map wrong; --full-check looks at all of it first. Free space of an encrypted image goes by whole cipher blocks. Known is
+/// what is free in HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS, of which the table of all files is compared with the map first; in a
+/// volume of another kind `fstrim` on the device that `serve` offers gives it back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -91,7 +94,9 @@ pub(crate) fn before_use(image: &Image, output: &Output) -> bandsaw::Result<()> 
 /// That volumes were left as they are, unless it is only that nothing is known of their kind.
 pub(super) fn refusal(path: &str, refused: impl Iterator<Item = Error>) -> Option<Failure> {
     let mut refused = refused.filter(|error| error.kind() != Kind::Unsupported);
-    refused.next().map(|error| Failure::from(error.in_file(path)).hint("what is free in this volume was not given back"))
+    refused
+        .next()
+        .map(|error| Error::new(error.kind(), LAYER, "what is free was not given back").caused_by(error).in_file(path).into())
 }
 
 impl Facts {

@@ -10,8 +10,21 @@ use bandsaw::container::sparseimage::SparseImage;
 use bandsaw::container::udif::Udif;
 use bandsaw::device::BlockDevice;
 use bandsaw::open::stack::LayerFile;
+use bandsaw::store::Status;
 use bandsaw::{Error, Result};
 use serde::Serialize;
+
+/// How a bundle in a bucket stands.
+#[derive(Debug, Serialize)]
+pub(crate) struct BucketFacts {
+    /// How often it was opened to be written; 0: by bandsaw never.
+    pub(crate) writers: u64,
+    /// Who writes it, or was killed while it did.
+    pub(crate) writer: Option<String>,
+    /// Files of which the plain names do not have the newest state.
+    pub(crate) lagging: u64,
+    pub(crate) snapshots: u64,
+}
 
 #[derive(Debug, Serialize)]
 pub(crate) struct BundleFacts {
@@ -19,6 +32,8 @@ pub(crate) struct BundleFacts {
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
     pub(crate) bands_in_use: u64,
+    /// Whether a change of the band size was interrupted: bands of both sizes are in use, and `band_size` is that before.
+    pub(crate) rebanding: bool,
     /// Bytes of the band files, the holes in them counted.
     pub(crate) bands_len: u64,
 }
@@ -87,6 +102,13 @@ pub(crate) struct AsifFacts {
     pub(crate) user_metadata: Vec<String>,
 }
 
+impl BucketFacts {
+    pub(super) fn new(status: &Status) -> Self {
+        let writer = status.holder.as_ref().map(ToString::to_string);
+        Self { writers: status.generation, writer, lagging: status.lagging, snapshots: status.snapshots }
+    }
+}
+
 impl BundleFacts {
     pub(super) fn new(bundle: &Bundle, survey: &Survey) -> Self {
         Self {
@@ -94,6 +116,7 @@ impl BundleFacts {
             band_size: bundle.band_size(),
             bands: bundle.band_count(),
             bands_in_use: survey.bands,
+            rebanding: bundle.is_between(),
             bands_len: survey.len,
         }
     }

@@ -55,7 +55,7 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", call.image()].map(Into::into).into();
+    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", call.image()].map(Into::into).into();
     words.extend(call.opening_for(call.is_encrypted()?));
     if call.has("readonly") {
         words.push("--read-only".into());

@@ -15,6 +15,7 @@ use crate::args::{Cli, Color, Global};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::passphrase::Passphrase;
+use crate::reaching::Reaching;
 use crate::source::Opening;
 
 /// What was asked for.
@@ -174,7 +175,7 @@ impl Call {
 
     /// The same of any image.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
-        Ok(KeyFile::open(Path::new(path), Access::ReadOnly)?.is_some())
+        Ok(KeyFile::open(Path::new(path), Access::ReadOnly, Reaching::default().reach())?.is_some())
     }
 
     /// A passphrase for what is made.

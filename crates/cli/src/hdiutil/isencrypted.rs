@@ -11,6 +11,7 @@ use super::call::Call;
 use super::facts::{dictionary, number, text};
 use super::table::{COMMON, PLIST, Verb};
 use crate::failure::Outcome;
+use crate::reaching::Reaching;
 
 pub(super) const VERB: Verb = Verb {
     names: &["isencrypted"],
@@ -25,7 +26,7 @@ fn run(call: &Call) -> Outcome {
     if !call.has("plist") {
         return call.own_aloud(vec!["isencrypted".into(), call.image().into()]);
     }
-    let file = KeyFile::open(Path::new(call.image()), Access::ReadOnly)?;
+    let file = KeyFile::open(Path::new(call.image()), Access::ReadOnly, Reaching::default().reach())?;
     let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
     if let Some(header) = file.as_ref().map(KeyFile::description) {
         let count = |is: fn(&WayIn) -> bool| header.ways_in.iter().filter(|way| is(way)).count() as u64;
