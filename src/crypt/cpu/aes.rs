@@ -8,11 +8,11 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 use super::{CELL, from_bytes, to_bytes};
 
 /// Round keys for both directions, and how many rounds (10 or 14).
-#[derive(Zeroize, ZeroizeOnDrop)]
-struct Schedule {
-    encrypt: [[u8; CELL]; 15],
-    decrypt: [[u8; CELL]; 15],
-    rounds: usize,
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub(super) struct Schedule {
+    pub(super) encrypt: [[u8; CELL]; 15],
+    pub(super) decrypt: [[u8; CELL]; 15],
+    pub(super) rounds: usize,
 }
 
 /// The registers that hold AES blocks: one, two or four of them.
@@ -28,7 +28,7 @@ pub(in crate::crypt) enum Width {
 
 impl Width {
     /// The widest that this processor has and that is no wider than `most`, if there is one.
-    fn detect(most: Self) -> Option<Self> {
+    pub(super) fn detect(most: Self) -> Option<Self> {
         let vaes = is_x86_feature_detected!("vaes");
         [Self::Quadruple, Self::Double, Self::Single].into_iter().filter(|width| *width <= most).find(|width| match width {
             Self::Single => is_x86_feature_detected!("aes"),
@@ -108,7 +108,7 @@ fn check(ivs: &[[u8; CELL]], data: &[u8], block: usize) {
 
 /// FIPS 197 key expansion; round constants are applied by hand, so that the loop needs no constant operand.
 #[target_feature(enable = "aes")]
-fn expand(key: &[u8]) -> Schedule {
+pub(super) fn expand(key: &[u8]) -> Schedule {
     let words = key.len() / 4;
     let rounds = words + 6;
     let mut w = [0u32; 60];

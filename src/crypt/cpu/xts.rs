@@ -1,0 +1,136 @@
+//! AES-128-XTS by VAES on 512-bit registers: a unit of 512 bytes is eight of them.
+
+use std::arch::x86_64::*;
+use std::array;
+
+use super::aes::{Schedule, Width, expand};
+use super::{CELL, from_bytes};
+
+/// Bytes of a unit.
+const UNIT: usize = 512;
+/// Registers of a unit.
+const REGISTERS: usize = UNIT / 64;
+/// Units whose first tweaks are encrypted at once, four to a register.
+const BATCH: usize = 16;
+
+/// AES-128-XTS, where the processor has VAES and AVX-512F.
+#[derive(Clone)]
+pub(in crate::crypt) struct NativeXts {
+    data: Schedule,
+    tweak: Schedule,
+}
+
+impl NativeXts {
+    /// The schedules of the key for the data and of the one for the numbers, if this processor has the instructions.
+    pub(in crate::crypt) fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
+        Width::detect(Width::Quadruple).filter(|width| *width == Width::Quadruple)?;
+        // SAFETY: the processor has AES-NI, as that width needs.
+        unsafe { Some(Self { data: expand(data), tweak: expand(tweak) }) }
+    }
+
+    /// Encrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    pub(in crate::crypt) fn encrypt(&self, first: u64, data: &mut [u8]) {
+        // SAFETY: `new` detected VAES and AVX-512F.
+        unsafe { self.each_unit::<true>(first, data) };
+    }
+
+    /// Decrypts units in place, the first of number `first`. What is left after the last whole unit stays as it is.
+    pub(in crate::crypt) fn decrypt(&self, first: u64, data: &mut [u8]) {
+        // SAFETY: as for `encrypt`.
+        unsafe { self.each_unit::<false>(first, data) };
+    }
+
+    #[target_feature(enable = "aes,vaes,avx512f")]
+    fn each_unit<const ENCRYPT: bool>(&self, first: u64, data: &mut [u8]) {
+        let of_numbers = keys(&self.tweak.encrypt);
+        let of_data = keys(if ENCRYPT { &self.data.encrypt } else { &self.data.decrypt });
+        let mut number = first;
+        for batch in data.as_chunks_mut::<UNIT>().0.chunks_mut(BATCH) {
+            // The last batch may be shorter; the numbers after it are of no use.
+            let mut starts: [__m512i; BATCH / 4] = array::from_fn(|register| {
+                let n = |lane: u64| number.wrapping_add(4 * register as u64 + lane) as i64;
+                _mm512_set_epi64(0, n(3), 0, n(2), 0, n(1), 0, n(0))
+            });
+            rounds::<true, _>(&of_numbers, self.tweak.rounds, &mut starts);
+            for (at, unit) in batch.iter_mut().enumerate() {
+                let start = spread(starts[at / 4], at % 4);
+                one_unit::<ENCRYPT>(&of_data, self.data.rounds, start, unit);
+            }
+            number = number.wrapping_add(BATCH as u64);
+        }
+    }
+}
+
+/// The round keys, each in all four lanes.
+#[inline]
+#[target_feature(enable = "aes,avx512f")]
+fn keys(bytes: &[[u8; CELL]; 15]) -> [__m512i; 15] {
+    array::from_fn(|round| _mm512_broadcast_i32x4(from_bytes(&bytes[round])))
+}
+
+/// All rounds of AES on each lane.
+#[inline]
+#[target_feature(enable = "aes,vaes,avx512f")]
+fn rounds<const ENCRYPT: bool, const N: usize>(key: &[__m512i; 15], rounds: usize, cells: &mut [__m512i; N]) {
+    for x in cells.iter_mut() {
+        *x = _mm512_xor_si512(*x, key[0]);
+    }
+    for round in key.iter().take(rounds).skip(1) {
+        for x in cells.iter_mut() {
+            *x = if ENCRYPT { _mm512_aesenc_epi128(*x, *round) } else { _mm512_aesdec_epi128(*x, *round) };
+        }
+    }
+    for x in cells.iter_mut() {
+        let last = key[rounds];
+        *x = if ENCRYPT { _mm512_aesenclast_epi128(*x, last) } else { _mm512_aesdeclast_epi128(*x, last) };
+    }
+}
+
+/// One lane in all four.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn spread(x: __m512i, lane: usize) -> __m512i {
+    match lane {
+        0 => _mm512_shuffle_i32x4::<0x00>(x, x),
+        1 => _mm512_shuffle_i32x4::<0x55>(x, x),
+        2 => _mm512_shuffle_i32x4::<0xAA>(x, x),
+        _ => _mm512_shuffle_i32x4::<0xFF>(x, x),
+    }
+}
+
+/// A unit whose first tweak stands in all lanes of `start`.
+#[inline]
+#[target_feature(enable = "aes,vaes,avx512f")]
+fn one_unit<const ENCRYPT: bool>(key: &[__m512i; 15], count: usize, start: __m512i, unit: &mut [u8; UNIT]) {
+    let base: *mut u8 = unit.as_mut_ptr();
+    // Lane l of register n belongs to cell 4n + l, whose tweak is the first one times x that many times.
+    let mut tweak = times_x(start, _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0));
+    let four = _mm512_set1_epi64(4);
+    let tweaks: [__m512i; REGISTERS] = array::from_fn(|_| {
+        let this = tweak;
+        tweak = times_x(tweak, four);
+        this
+    });
+    // SAFETY: eight times 64 bytes are the 512 of `unit`.
+    let mut cells: [__m512i; REGISTERS] =
+        array::from_fn(|n| unsafe { _mm512_xor_si512(_mm512_loadu_si512(base.add(64 * n).cast()), tweaks[n]) });
+    rounds::<ENCRYPT, _>(key, count, &mut cells);
+    for n in 0..REGISTERS {
+        // SAFETY: as for the loads.
+        unsafe { _mm512_storeu_si512(base.add(64 * n).cast(), _mm512_xor_si512(cells[n], tweaks[n])) };
+    }
+}
+
+/// Each lane times x^count in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1. `count`: the same in both halves of a lane, at most 4.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn times_x(x: __m512i, count: __m512i) -> __m512i {
+    // Shifts by 64 give zeros.
+    let out = _mm512_srlv_epi64(x, _mm512_sub_epi64(_mm512_set1_epi64(64), count));
+    // What leaves the lower half enters the upper one; what leaves that comes back below as multiples of the polynomial.
+    let out = _mm512_shuffle_epi32::<0x4E>(out);
+    let low = _mm512_maskz_mov_epi64(0x55, out);
+    let shifted = _mm512_xor_si512(_mm512_sllv_epi64(x, count), out);
+    let (one, two) = (_mm512_slli_epi64::<1>(low), _mm512_slli_epi64::<2>(low));
+    _mm512_ternarylogic_epi64::<0x96>(_mm512_xor_si512(shifted, one), two, _mm512_slli_epi64::<7>(low))
+}
