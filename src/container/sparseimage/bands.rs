@@ -7,7 +7,7 @@ use std::ops::{Bound, Range};
 use std::sync::PoisonError;
 
 use super::layout::{BandIndex, Label, Slot};
-use super::{LAYER, SparseImage};
+use super::{LAYER, SECTOR, SparseImage};
 use crate::container::Placed;
 use crate::device::{Extent, ExtentKind, Leave, Lent, is_zero, regions};
 use crate::{Error, Result};
@@ -137,11 +137,12 @@ impl SparseImage {
         }
     }
 
-    /// Takes a discarded band back whose slot is still labelled with it. All of it becomes zeros first: no sector may
-    /// be seen that is half as before the discard and half as after.
+    /// Takes a discarded band back whose slot is still labelled with it. Every sector of which `bytes` are not all becomes zeros
+    /// first: none may be seen that is half as before the discard and half as after.
     fn revive(&self, piece: &Piece, slot: Slot, bytes: &[u8]) -> Result<()> {
         let place = self.table().place(slot);
-        regions::blank(&*self.file, place..place + self.band_size)?;
+        regions::blank(&*self.file, place..place + piece.within.start.next_multiple_of(SECTOR))?;
+        regions::blank(&*self.file, place + piece.within.end / SECTOR * SECTOR..place + self.band_size)?;
         let written = self.file.write_at(place + piece.within.start, bytes);
         let mut table = self.table_mut();
         table.gone.remove(&piece.band);
