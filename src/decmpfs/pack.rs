@@ -15,7 +15,7 @@ use crate::{Error, Kind, Result};
 pub const MAX_LEN: u64 = u32::MAX as u64 - 1;
 
 /// Chunks for each core that are packed before what came of them is written: so many that none waits long for the others.
-const BATCH: u64 = 16;
+const BATCH: u64 = 32;
 
 /// How contents are to be packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,14 +109,16 @@ pub fn pack(
     }
     let count = len.div_ceil(CHUNK) as usize;
     let mut table = Table::new(packing.method, count);
-    let (first, batch) = (table.len(), CHUNK * BATCH * rayon::current_num_threads() as u64);
-    let mut read_from = |start: u64| {
-        let mut bytes = vec![0; batch.min(len - start) as usize];
-        read(start, &mut bytes).map(|()| bytes)
+    let batch = CHUNK * BATCH * rayon::current_num_threads() as u64;
+    let mut read_from = |start: u64, bytes: &mut Vec<u8>| {
+        bytes.resize(batch.min(len - start) as usize, 0);
+        read(start, bytes)
     };
-    let (mut start, mut bytes) = (0, read_from(0)?);
+    // What is packed, and what comes next.
+    let (mut start, mut bytes, mut following) = (0, Vec::new(), Vec::new());
+    read_from(0, &mut bytes)?;
     // Where what is packed and not written yet belongs, and its chunks.
-    let (mut at, mut ready) = (first, Vec::<Vec<u8>>::new());
+    let (mut at, mut ready) = (table.len(), Vec::<Vec<u8>>::new());
     loop {
         progress.check()?;
         let next = start + bytes.len() as u64;
@@ -124,13 +126,14 @@ pub fn pack(
             if !ready.is_empty() {
                 write(at, &ready.concat())?;
             }
-            if next < len { read_from(next) } else { Ok(Vec::new()) }
+            if next < len { read_from(next, &mut following) } else { Ok(()) }
         };
-        let (packed, following) = match count {
-            1 => (encode_all(&bytes, packing)?, Vec::new()),
+        let packed = match count {
+            1 => encode_all(&bytes, packing)?,
             _ => {
-                let (packed, following) = rayon::join(|| encode_all(&bytes, packing), &mut meanwhile);
-                (packed?, following?)
+                let (packed, done) = rayon::join(|| encode_all(&bytes, packing), &mut meanwhile);
+                done?;
+                packed?
             }
         };
         progress.advance(bytes.len() as u64);
@@ -146,7 +149,8 @@ pub fn pack(
         if u64::from(end) > bounds.fork {
             return Ok(None);
         }
-        (start, bytes) = (next, following);
+        std::mem::swap(&mut bytes, &mut following);
+        start = next;
         if start == len {
             break;
         }

@@ -117,7 +117,7 @@ fn a_failure_to_read_or_write_is_told() {
         buf.fill(1);
         if at > 3 << 20 { Err(failed()) } else { Ok(()) }
     };
-    let told = pack(Plain { len, read: &mut read }, packing, ALL, &Silent, &mut |_, _| Ok(()));
+    let told = on_cores(1, || pack(Plain { len, read: &mut read }, packing, ALL, &Silent, &mut |_, _| Ok(())));
     assert_eq!(told.unwrap_err().kind(), Kind::Io);
     let mut read = |_: u64, buf: &mut [u8]| {
         buf.fill(1);
