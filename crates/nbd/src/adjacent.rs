@@ -10,7 +10,7 @@ use crate::read::{SMALL, whole_head};
 use crate::transmission::Session;
 
 /// Read at once, at most.
-pub(crate) const TOGETHER: u64 = 1 << 20;
+pub(crate) const TOGETHER: u64 = 256 << 10;
 
 impl Session<'_> {
     /// Answers `first`, of which nothing is lent and which is no longer than [`TOGETHER`], and the reads that go on behind it.
