@@ -35,8 +35,21 @@ impl Failure {
     /// A failure that another process has told the user of; only the exit code is left.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "images are attached on Linux alone"))]
     pub(crate) fn told(code: u8) -> Self {
-        let error = Error::new(Kind::Io, "server", "failed");
-        Self { exit: Some(Exit::Told(code)), ..Self::from(error) }
+        let exits = [Exit::Usage, Exit::NotFound, Exit::Conflict, Exit::Corrupt, Exit::Unsupported, Exit::WrongKey];
+        let kinds = [Kind::Invalid, Kind::NotFound, Kind::Conflict, Kind::Corrupt, Kind::Unsupported, Kind::WrongKey];
+        let kind = exits.into_iter().zip(kinds).find(|(exit, _)| exit.code() == code).map_or(Kind::Io, |(_, kind)| kind);
+        Self { exit: Some(Exit::Told(code)), ..Self::from(Error::new(kind, "server", "failed")) }
+    }
+
+    /// Whether what could not be changed may still be read: by its nature, or because of who asks, or where it is.
+    pub(crate) fn is_of_changing(&self) -> bool {
+        let refusals = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+        self.error.kind() == Kind::ReadOnly || self.error.io_kind().is_some_and(|kind| refusals.contains(&kind))
+    }
+
+    /// Whether the user was told of it already.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self.exit, Some(Exit::Told(_)))
     }
 
     /// The same failure with this hint.

@@ -1,7 +1,7 @@
 //! What is served: devices by name.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::{Error, Kind, Result};
@@ -16,6 +16,10 @@ pub struct Export {
     description: String,
     device: Arc<dyn BlockDevice>,
     known: KnownData,
+    /// Clients may make it longer.
+    grows: bool,
+    /// One change of the length at a time.
+    pub(crate) growing: Mutex<()>,
     /// Something could not be read that the client had been promised.
     failed: AtomicBool,
 }
@@ -29,8 +33,20 @@ impl Export {
             description: description.into(),
             device,
             known: KnownData::default(),
+            grows: false,
+            growing: Mutex::default(),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// Lets clients make the device longer, by the protocol's extension for that. Never shorter: others may be using what
+    /// would be cut off.
+    pub fn may_grow(self) -> Self {
+        Self { grows: true, ..self }
+    }
+
+    pub(crate) fn grows(&self) -> bool {
+        self.grows && !self.is_read_only()
     }
 
     /// What clients call it.
@@ -73,6 +89,7 @@ impl Export {
         use transmission::*;
         let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;
         flags |= if self.is_read_only() { READ_ONLY } else { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO };
+        flags |= if self.grows() { SEND_RESIZE } else { 0 };
         if structured { flags | SEND_DF } else { flags }
     }
 

@@ -59,6 +59,7 @@ pub(crate) mod transmission {
     pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
     pub(crate) const SEND_DF: u16 = 1 << 7;
     pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
+    pub(crate) const SEND_RESIZE: u16 = 1 << 9;
     pub(crate) const SEND_CACHE: u16 = 1 << 10;
     pub(crate) const SEND_FAST_ZERO: u16 = 1 << 11;
 }
@@ -109,6 +110,8 @@ pub(crate) enum Command {
     Cache,
     WriteZeroes,
     BlockStatus,
+    /// The offset is the new length.
+    Resize,
     Unknown(u16),
 }
 
@@ -123,6 +126,7 @@ impl Command {
             5 => Self::Cache,
             6 => Self::WriteZeroes,
             7 => Self::BlockStatus,
+            8 => Self::Resize,
             other => Self::Unknown(other),
         }
     }

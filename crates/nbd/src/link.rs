@@ -88,7 +88,7 @@ impl Link {
             Command::Write | Command::Trim => flag::FUA,
             Command::WriteZeroes => flag::FUA | flag::NO_HOLE | flag::FAST_ZERO,
             Command::BlockStatus => flag::REQ_ONE,
-            Command::Flush | Command::Cache | Command::Disconnect => 0,
+            Command::Flush | Command::Cache | Command::Resize | Command::Disconnect => 0,
             Command::Unknown(number) => return refuse(errno::INVAL, &format!("command {number} is not known here")),
         };
         // FUA is allowed everywhere, and means nothing where nothing is written.
@@ -97,6 +97,9 @@ impl Link {
         }
         if matches!(request.command, Command::Flush | Command::Disconnect) {
             return Ok(());
+        }
+        if request.command == Command::Resize {
+            return if self.export.grows() { Ok(()) } else { refuse(errno::PERM, "the export has a fixed length") };
         }
         let changes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
         if changes && self.export.is_read_only() {

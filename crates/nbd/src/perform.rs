@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use std::sync::PoisonError;
+
 use bandsaw::device::{BlockDevice, ExtentKind, Leave};
 use bandsaw::{Error, Kind, Result};
 
@@ -28,6 +30,7 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
             device.discard(range, Leave::Any).and_then(|()| durable(device, request)).map_err(|error| link.failed("trim", &error))
         }
         Command::WriteZeroes => write_zeroes(link, device, request),
+        Command::Resize => grow(link, device, request.offset),
         Command::Cache => cache(device, range).map_err(|error| link.failed("cache", &error)),
         Command::BlockStatus => match runs(link, request) {
             Ok(runs) => return status_chunk(out, request.cookie, &runs),
@@ -64,6 +67,23 @@ fn write_zeroes(link: &Link, device: &dyn BlockDevice, request: &Request) -> std
     }
     let zeroed = if no_hole { fill(device, range) } else { device.discard(range, Leave::Zeros) };
     zeroed.and_then(|()| durable(device, request)).map_err(failed)
+}
+
+/// Makes the export as long as is asked for, durably. Whoever connects from now on is told the new length.
+fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), Refusal> {
+    let _one_at_a_time = link.export.growing.lock().unwrap_or_else(PoisonError::into_inner);
+    let info = device.info();
+    if len < info.len {
+        return Err(Refusal::new(errno::PERM, "what others may be using is not cut off"));
+    }
+    if !len.is_multiple_of(u64::from(info.block)) {
+        return Err(Refusal::new(errno::INVAL, format!("a disk has whole sectors of {} bytes", info.block)));
+    }
+    let grown = if len > info.len { device.set_len(len, Leave::Zeros).and_then(|()| device.flush()) } else { Ok(()) };
+    grown.map_err(|error| match error.kind() {
+        Kind::Unsupported => Refusal::new(errno::PERM, error.message()),
+        _ => link.failed("resize", &error),
+    })
 }
 
 /// Whether zeroing costs no data write: where something is stored, it must be in a file of the host that can be punched.

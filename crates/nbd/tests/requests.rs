@@ -14,6 +14,7 @@ use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, 
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::testing::Random;
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyDevice};
+use bandsaw_nbd::{Export, Options, Server};
 use common::*;
 
 const LEN: u64 = 4 << 20;
@@ -208,7 +209,7 @@ fn requests_that_do_not_fit() {
             (0, TRIM, 4096, 8192, INVAL),
             (0, ZEROES, 4096, 8192, NOSPC),
             (0, 77, 0, 512, INVAL),
-            (0, 8, 0, 512, INVAL),
+            (0, RESIZE, 1 << 20, 0, PERM),
         ] {
             assert_eq!(client.call(flags, command, offset, len, &[]), Err(error), "command {command}");
         }
@@ -252,6 +253,38 @@ fn the_largest_requests() {
         }
         client.leave();
     }
+}
+
+/// Longer for whoever asks and whoever comes later, also where the end was; never shorter, and in whole sectors.
+#[test]
+fn exports_that_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = file(&folder);
+    let export = Export::new("", "the disk", device.clone()).may_grow();
+    let server = Server::new(vec![export, Export::new("fixed", "", device.clone())], Options::default()).unwrap();
+    let told = |client: &mut Client, name: &str| {
+        let about = client.option(6, &go(name, &[]))[0].1.clone();
+        (u64::from_be_bytes(about[2..10].try_into().unwrap()), u16::from_be_bytes(about[10..12].try_into().unwrap()) & 1 << 9)
+    };
+    let mut looking = Client::greeted(&server);
+    assert_eq!((told(&mut looking, ""), told(&mut looking, "fixed")), ((LEN, 1 << 9), (LEN, 0)));
+    let (mut one, mut two) = (Client::new(&server, true), Client::new(&server, false));
+    one.write(LEN - 512, &[7; 512]).unwrap();
+    assert_eq!(one.write(LEN, &[8; 512]), Err(NOSPC));
+    for (len, error) in [(LEN - 512, PERM), (0, PERM), (LEN + 100, INVAL)] {
+        assert_eq!(one.call(0, RESIZE, len, 0, &[]), Err(error), "{len}");
+        assert_eq!(told(&mut looking, "").0, LEN);
+    }
+    one.call(0, RESIZE, LEN, 0, &[]).unwrap();
+    two.call(0, RESIZE, LEN * 2, 0, &[]).unwrap();
+    assert_eq!(told(&mut looking, "").0, LEN * 2);
+    assert_eq!(one.read(0, LEN - 512, 1024).unwrap(), [[7; 512], [0; 512]].concat());
+    one.write(LEN * 2 - 512, &[9; 512]).unwrap();
+    assert_eq!(two.read(0, LEN * 2 - 512, 512).unwrap(), [9; 512]);
+    assert_eq!(one.call(0, RESIZE, LEN, 0, &[]), Err(PERM));
+    assert_eq!(std::fs::metadata(folder.path().join("disk")).unwrap().len(), LEN * 2);
+    one.leave();
+    two.leave();
 }
 
 /// What one connection wrote is durable when another has flushed: that is what "several connections" promises.

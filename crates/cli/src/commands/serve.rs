@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bandsaw::Error;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw::{Error, Kind};
 use bandsaw_nbd::{Export, Limits, Listener, Note, Options, Server, Tls, Watch};
 use bandsaw_registry::{Entry, Registration, Registry, Use};
 use clap::{Args, ValueHint};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::parts;
+use crate::parts::{self, Part};
 use crate::signals::{self, Signals};
 use crate::source::{self, Opening};
 
@@ -28,6 +28,8 @@ const PORT: u16 = 10809;
 /// The disk is the export that clients get who ask for none; partitions are exports by their number, volumes by their name.
 /// Clients may use several connections at once. Ctrl-C or SIGTERM ends it, with everything durable; what a client was told is
 /// durable stays so whatever ends it.
+///
+/// A client may make the disk longer, by the command of NBD's extension for that; the map on it is then the client's to change.
 ///
 /// Before the first client comes, what no volume uses is given back to the host, as `trim` does it and macOS does when it
 /// attaches an image; --no-trim leaves it.
@@ -174,7 +176,7 @@ impl Serve {
             return Ok((self.opening.read(path, output)?, true));
         }
         let image = match self.opening.open(path, Access::ReadWrite) {
-            Err(failure) if failure.kind() == Kind::ReadOnly => {
+            Err(failure) if failure.is_of_changing() => {
                 output.warn("the image cannot be changed: it is served read-only");
                 self.opening.read(path, output)?
             }
@@ -211,7 +213,13 @@ impl Serve {
     fn server(&self, image: &Image, tls: Option<Tls>, output: &Output) -> Outcome<(Server, Vec<(String, String, u64)>)> {
         let parts = parts::of(image)?;
         let told = parts.iter().map(|part| (part.name.clone(), part.what.clone(), part.device.info().len)).collect();
-        let exports = parts.into_iter().map(|part| Export::new(part.name, part.what, part.device)).collect();
+        let export = |part: Part| {
+            // The disk is the one without a name. Its parts lie where its map says.
+            let grows = part.name.is_empty();
+            let export = Export::new(part.name, part.what, part.device);
+            if grows { export.may_grow() } else { export }
+        };
+        let exports = parts.into_iter().map(export).collect();
         let limits = Limits { connections: usize::from(self.max_connections), ..Limits::default() };
         let watch = Arc::new(Lines { output: output.clone(), verbose: self.verbose });
         Ok((Server::new(exports, Options { tls, limits, watch })?, told))

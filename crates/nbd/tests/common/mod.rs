@@ -24,6 +24,7 @@ pub(crate) const TRIM: u16 = 4;
 pub(crate) const CACHE: u16 = 5;
 pub(crate) const ZEROES: u16 = 6;
 pub(crate) const STATUS: u16 = 7;
+pub(crate) const RESIZE: u16 = 8;
 
 pub(crate) const PERM: u32 = 1;
 pub(crate) const IO: u32 = 5;
