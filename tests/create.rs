@@ -11,7 +11,6 @@ use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Created, Layout, NewVolume, Source, create};
 use bandsaw::ops::export::{self, to_folder};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::partition::Scheme;
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::{Error, Kind};
 
@@ -67,7 +66,7 @@ fn a_folder_becomes_an_image_of_any_format_and_layout() {
             let image = open::open(&path, &OpenOptions::default()).unwrap();
             assert_eq!(image.format(), format);
             let scheme = image.partitions().map(|map| map.scheme);
-            assert_eq!(scheme, (layout == Layout::Gptspud).then_some(Scheme::Gpt));
+            assert_eq!(scheme, layout.scheme());
             let volume = image.file_system(None).unwrap();
             assert_eq!((volume.volume().name.as_str(), volume.volume().clean), ("Docs", true));
             let target = scratch.path().join("target");
@@ -77,7 +76,7 @@ fn a_folder_becomes_an_image_of_any_format_and_layout() {
             fs::remove_dir_all(target).unwrap();
         }
     }
-    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 5, "nothing is left beside the images");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 9, "nothing is left beside the images");
 }
 
 #[test]
@@ -207,5 +206,6 @@ fn an_image_within_its_source_is_left_out() {
 fn layouts_have_hdiutils_names() {
     assert_eq!("gptspud".parse::<Layout>().unwrap(), Layout::Gptspud);
     assert_eq!("NONE".parse::<Layout>().unwrap(), Layout::None);
-    assert_eq!("SPUD".parse::<Layout>().unwrap_err().kind(), Kind::Invalid);
+    assert_eq!("MbrSpud".parse::<Layout>().unwrap(), Layout::MbrSpud);
+    assert_eq!("ISOCD".parse::<Layout>().unwrap_err().kind(), Kind::Invalid);
 }

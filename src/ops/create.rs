@@ -28,7 +28,7 @@ use crate::fs::source::Tree;
 use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
 use crate::open::remote::{check_holds, url};
 use crate::open::{self, Draft, Image, Reach};
-use crate::partition::gpt;
+use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -96,19 +96,43 @@ pub enum Layout {
     /// `GPTSPUD`: a GUID partition table with one partition.
     #[default]
     Gptspud,
+    /// `SPUD`: Apple's partition map with one, as images had it before macOS ran on processors of Intel's.
+    Spud,
+    /// `MBRSPUD`: a master boot record with one; not for APFS.
+    MbrSpud,
     /// `NONE`: the volume is the disk.
     None,
 }
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Self; 2] = [Self::Gptspud, Self::None];
+    pub const ALL: [Self; 4] = [Self::Gptspud, Self::Spud, Self::MbrSpud, Self::None];
+
+    /// The kind of its map; `None` for a disk without one.
+    pub fn scheme(self) -> Option<Scheme> {
+        match self {
+            Self::Gptspud => Some(Scheme::Gpt),
+            Self::Spud => Some(Scheme::Apm),
+            Self::MbrSpud => Some(Scheme::Mbr),
+            Self::None => None,
+        }
+    }
+
+    /// Bytes of the smallest disk divided so, in sectors of `sector` bytes, that holds a volume of `volume_len` bytes.
+    pub fn disk_len_for(self, volume_len: u64, sector: u32) -> Result<u64> {
+        match self.scheme() {
+            None => Ok(volume_len.next_multiple_of(sector.into())),
+            Some(scheme) => single::disk_len_for(scheme, volume_len, sector),
+        }
+    }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Gptspud => "GPTSPUD",
+            Self::Spud => "SPUD",
+            Self::MbrSpud => "MBRSPUD",
             Self::None => "NONE",
         })
     }
@@ -122,7 +146,7 @@ impl FromStr for Layout {
         Self::ALL
             .into_iter()
             .find(|layout| layout.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| Error::new(Kind::Invalid, "layout", "is neither gptspud nor none").named(text))
+            .ok_or_else(|| Error::new(Kind::Invalid, "layout", "is none of gptspud, spud, mbrspud and none").named(text))
     }
 }
 
@@ -296,22 +320,13 @@ struct Planned {
 impl Planned {
     /// Bytes of a disk that holds the volume with room to work.
     fn disk_len(&self, sector_size: Option<u32>) -> Result<u64> {
-        let sector = sector_size.unwrap_or(512);
-        let len = self.volume.comfortable_len()?;
-        match self.layout {
-            Layout::None => Ok(len.next_multiple_of(sector.into())),
-            Layout::Gptspud => Ok(gpt::Geometry::holding(len, sector)?.disk_len()),
-        }
+        self.layout.disk_len_for(self.volume.comfortable_len()?, sector_size.unwrap_or(512))
     }
 
     fn build(&self, disk: &Arc<dyn BlockDevice>, guids: gpt::Guids, progress: &dyn Progress) -> Result<Built> {
-        match self.layout {
-            Layout::None => self.volume.build(&**disk, progress),
-            Layout::Gptspud => {
-                let range = gpt::create_single(&**disk, disk.info().block, self.partition_type, guids)?;
-                self.volume.build(&Slice::new(disk.clone(), range)?, progress)
-            }
-        }
+        let Some(scheme) = self.layout.scheme() else { return self.volume.build(&**disk, progress) };
+        let range = single::create(scheme, &**disk, self.partition_type, guids)?;
+        self.volume.build(&Slice::new(disk.clone(), range)?, progress)
     }
 }
 

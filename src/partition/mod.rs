@@ -13,6 +13,7 @@ mod mbr;
 mod resize;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod single;
 
 use std::fmt;
 use std::ops::Range;

@@ -1,6 +1,8 @@
 //! `parted`: the one tool besides Apple's that still writes Apple's partition map.
 
+use bandsaw::container::Format;
 use bandsaw::open::OpenOptions;
+use bandsaw::ops::create::{Layout, Source};
 use bandsaw::ops::repair::{How, repair};
 use bandsaw::partition::Scheme;
 use bandsaw::progress::Silent;
@@ -8,6 +10,7 @@ use bandsaw::progress::Silent;
 use crate::disk::{blank, our_view, partitions, with_our_gpt};
 use crate::programs::{Program, everything, output, run_text};
 use crate::suite::Suite;
+use crate::volume;
 
 const PARTED: Program = Program::Command(&["parted"]);
 
@@ -15,6 +18,7 @@ pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("parted", &[PARTED])
         .test("reads_our_gpt", reads_our_gpt)
+        .test("reads_our_layouts", reads_our_layouts)
         .test("we_read_its_apm", we_read_its_apm)
         .test("has_no_questions_after_our_repair", has_no_questions_after_our_repair);
 }
@@ -27,6 +31,19 @@ fn reads_our_gpt() {
         let range = &partition.range;
         let line = format!("\n{number}:{}B:{}B:{}B::{}:", range.start, range.end - 1, range.end - range.start, partition.name);
         assert!(told.contains(&line), "no {line:?} in\n{told}");
+    }
+}
+
+/// Each map with one partition, and the volume in it.
+fn reads_our_layouts() {
+    let scratch = crate::scratch();
+    for (layout, label, number) in [(Layout::Gptspud, "gpt", 1), (Layout::Spud, "mac", 2), (Layout::MbrSpud, "msdos", 1)] {
+        let path = scratch.path().join(format!("{layout}.img"));
+        volume::create_of(Some(32 << 20), Source::Empty, &path, Format::Udrw, false, layout);
+        let told = run_text(PARTED.command().args(["--script", "--machine"]).arg(&path).args(["unit", "B", "print"]));
+        let range = &our_view(&path).partitions[number - 1].range.clone();
+        let line = format!("\n{number}:{}B:{}B:{}B:hfs+:", range.start, range.end - 1, range.end - range.start);
+        assert!(told.contains(&format!(":512:512:{label}:")) && told.contains(&line), "{layout}: no {line:?} in\n{told}");
     }
 }
 

@@ -80,7 +80,7 @@ fn arguments_that_make_no_sense() {
         &["create", "x.img", "--size", "0"],
         &["create", "x.img", "--size", "1m", "--layout", "gptspud"],
         &["create", "x.img", "--from", "src", "--fs", "none"],
-        &["create", "x.img", "--from", "src", "--layout", "spud"],
+        &["create", "x.img", "--from", "src", "--layout", "isocd"],
         &["create", "x.img", "--volname", "a/b", "--size", "1m"],
         &["ls"],
         &["ls", "x.img:"],

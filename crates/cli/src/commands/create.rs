@@ -12,7 +12,6 @@ use bandsaw::fs::Timestamp;
 use bandsaw::fs::apfs::build as apfs;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::partition::gpt;
 use bandsaw::{Error, Kind, size};
 use clap::Args;
 use serde::Serialize;
@@ -80,7 +79,8 @@ pub(crate) struct Create {
     /// Fill the volume with what is in this folder or tar archive; - reads an archive from standard input
     #[arg(long, value_name = "SOURCE", visible_alias = "srcfolder")]
     from: Option<PathBuf>,
-    /// Partition map: gptspud (a GPT with one partition) or none (the volume is the disk); gptspud if there is a volume
+    /// Partition map: gptspud (a GPT with one partition), spud (Apple's own), mbrspud (a master boot record; not for APFS) or none
+    /// (the volume is the disk); gptspud if there is a volume
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Layout>,
     /// Allocation block of the volume, a power of two from 512; without it as Apple's formatter chooses
@@ -253,15 +253,12 @@ impl Create {
 
     /// The file system where none was named: APFS, as in Disk Utility.
     fn usual_format(&self, output: &Output) -> Outcome<NewFormat> {
-        let least = match self.layout.unwrap_or_default() {
-            Layout::None => apfs::LEAST_LEN,
-            Layout::Gptspud => {
-                let sector = self.container.sector_size().unwrap_or(512);
-                gpt::Geometry::holding(apfs::LEAST_LEN, sector)?.disk_len()
-            }
-        };
+        let sector = self.container.sector_size().unwrap_or(512);
+        let layout = self.layout.unwrap_or_default();
+        let least = layout.disk_len_for(apfs::LEAST_LEN, sector)?;
         let only_apfs = self.encrypting_volume.is_wanted() || !self.volumes.is_empty();
         let why = match (self.size, self.block_size) {
+            _ if layout == Layout::MbrSpud => "an MBR has no word for APFS".to_owned(),
             _ if only_apfs => return Ok(NewFormat::Apfs),
             (Some(size), _) if size < least => format!("APFS needs a disk of {least} bytes or more"),
             (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => format!("APFS has blocks of {} bytes", apfs::BLOCK_BYTES),

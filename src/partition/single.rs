@@ -1,0 +1,173 @@
+//! New maps with one partition that fills the disk: hdiutil's layouts `GPTSPUD`, `SPUD` and `MBRSPUD`.
+//!
+//! Source: docs/formats/raw.md §2.1 and §2.3. An MBR made by hdiutil was not seen.
+
+use std::ops::Range;
+
+use uuid::Uuid;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::layout::{
+    APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw, MBR_SIGNATURE, MbrEntryRaw, MbrRaw,
+};
+use super::{APPLE_HFS, MBR_HFS, Scheme, TypeId, gpt};
+use crate::device::BlockDevice;
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "partition map";
+/// Partitions begin and end at multiples of this many bytes.
+const ALIGN: u64 = 4096;
+/// Blocks before the partition of an Apple map: the driver descriptor and the map.
+const APM_HEAD: u64 = 64;
+/// Blocks that stay free behind it.
+const APM_TAIL: u64 = 10;
+/// What Apple's tools write as the status of a map, a volume and free space.
+const APM_STATUS: [u32; 3] = [3, 0x4000_0033, 1];
+/// First and last cylinder, head and sector where nobody counts in those any more.
+const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
+
+/// Bytes of the smallest disk, in blocks of `block` bytes, whose partition has room for `volume_len` bytes.
+pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> {
+    let (head, tail) = match scheme {
+        Scheme::Gpt => return Ok(gpt::Geometry::holding(volume_len, block)?.disk_len()),
+        Scheme::Apm => (APM_HEAD * u64::from(block), APM_TAIL * u64::from(block)),
+        Scheme::Mbr => (ALIGN, 0),
+    };
+    let len = volume_len.max(1).checked_next_multiple_of(ALIGN).and_then(|len| len.checked_add(head + tail));
+    let len = len.ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume is longer than a disk can be"))?;
+    blocks(len, block).map(|_| len)
+}
+
+/// Writes a map with one partition over the whole of `disk`, which begins with zeros; returns the partition's bytes.
+///
+/// `type_guid` is what a GPT would call it. [`Kind::Unsupported`] for one that the map has no word for, [`Kind::Limit`] for a
+/// disk of more blocks than it can tell, [`Kind::Invalid`] for one that has no room.
+pub fn create(scheme: Scheme, disk: &dyn BlockDevice, type_guid: Uuid, guids: gpt::Guids) -> Result<Range<u64>> {
+    let info = disk.info();
+    info.check_writable(LAYER)?;
+    if info.len < disk_len_for(scheme, 1, info.block)? {
+        let message = format!("a disk of {} bytes is too small for a map and a partition", info.len);
+        return Err(Error::new(Kind::Invalid, LAYER, message));
+    }
+    match scheme {
+        Scheme::Gpt => gpt::create_single(disk, info.block, type_guid, guids),
+        Scheme::Apm => create_apm(disk, type_guid),
+        Scheme::Mbr => create_mbr(disk, type_guid),
+    }
+}
+
+/// Blocks of a disk. GPT alone counts beyond 32 bits.
+fn blocks(len: u64, block: u32) -> Result<u32> {
+    u32::try_from(len / u64::from(block)).map_err(|_| {
+        let most = u64::from(u32::MAX) * u64::from(block);
+        Error::new(Kind::Limit, LAYER, format!("a map of this kind tells of {most} bytes at most; a GPT has no such limit"))
+    })
+}
+
+fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
+    let info = disk.info();
+    let all = blocks(info.len, info.block)?;
+    let block = u64::from(info.block);
+    let end = (u64::from(all) - APM_TAIL) * block;
+    let range = APM_HEAD * block..end - end % ALIGN;
+    let kind = TypeId::Guid(type_guid).kind().into_owned();
+    let entries = [
+        (block..range.start, "Apple", "Apple_partition_map"),
+        (range.clone(), "disk image", kind.as_str()),
+        (range.end..u64::from(all) * block, "", "Apple_Free"),
+    ];
+    for (number, ((range, name, kind), status)) in (1..).zip(entries.iter().zip(APM_STATUS)) {
+        // All fit, because the disk's count of blocks does.
+        let [first, blocks] = [range.start / block, (range.end - range.start) / block].map(|count| count as u32);
+        let mut raw = ApmEntryRaw {
+            signature: APM_SIGNATURE,
+            entries: (entries.len() as u32).into(),
+            first: first.into(),
+            blocks: blocks.into(),
+            data_blocks: blocks.into(),
+            status: status.into(),
+            ..ApmEntryRaw::new_zeroed()
+        };
+        for (field, text) in [(&mut raw.name, name), (&mut raw.kind, kind)] {
+            field.iter_mut().zip(text.bytes()).for_each(|(slot, byte)| *slot = byte);
+        }
+        disk.write_at(block * number, raw.as_bytes())?;
+    }
+    let block_size = u16::try_from(info.block).map_err(|_| Error::unsupported(LAYER, "blocks of this size"))?;
+    let signature = DRIVER_DESCRIPTOR_SIGNATURE;
+    let descriptor = DriverDescriptorRaw { signature, block_size: block_size.into(), block_count: all.into() };
+    disk.write_at(0, descriptor.as_bytes())?;
+    disk.flush()?;
+    Ok(range)
+}
+
+fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
+    if type_guid != APPLE_HFS {
+        let kind = TypeId::Guid(type_guid).kind().into_owned();
+        return Err(Error::unsupported(LAYER, format!("an MBR has no word for {kind}; a GPT has")));
+    }
+    let info = disk.info();
+    let block = u64::from(info.block);
+    let range = ALIGN..info.len - info.len % ALIGN;
+    let (first, blocks) = ((range.start / block) as u32, blocks(range.end - range.start, info.block)?);
+    let mut raw = MbrRaw { signature: MBR_SIGNATURE, ..MbrRaw::new_zeroed() };
+    raw.entries[0] =
+        MbrEntryRaw { status: 0, first_chs: NO_CHS, kind: MBR_HFS, last_chs: NO_CHS, first: first.into(), blocks: blocks.into() };
+    disk.write_at(0, raw.as_bytes())?;
+    disk.flush()?;
+    Ok(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+    use crate::partition::{APPLE_APFS, probe};
+
+    /// The sample of docs/formats/raw.md §2.3, which hdiutil made.
+    #[test]
+    fn an_apple_map_is_as_apple_s() {
+        let disk = Memory::zeros(2178 * 512);
+        let range = create(Scheme::Apm, &disk, APPLE_HFS, gpt::Guids::derived("x")).unwrap();
+        assert_eq!(range, 64 * 512..2168 * 512);
+        let bytes = disk.to_vec();
+        let entry = |number: usize| {
+            let entry = &bytes[number * 512..][..92];
+            let word = |at: usize| u32::from_be_bytes(entry[at..at + 4].try_into().unwrap());
+            let text = |at: usize| String::from_utf8(entry[at..at + 32].to_vec()).unwrap().trim_end_matches('\0').to_owned();
+            (&entry[..4] == b"PM\0\0", [word(4), word(8), word(12), word(88)], text(16), text(48))
+        };
+        assert_eq!(entry(1), (true, [3, 1, 63, 3], "Apple".into(), "Apple_partition_map".into()));
+        assert_eq!(entry(2), (true, [3, 64, 2104, 0x4000_0033], "disk image".into(), "Apple_HFS".into()));
+        assert_eq!(entry(3), (true, [3, 2168, 10, 1], String::new(), "Apple_Free".into()));
+        assert_eq!(bytes[..8], [b'E', b'R', 2, 0, 0, 0, 8, 0x82]);
+    }
+
+    #[test]
+    fn every_map_is_found_again_and_holds_what_was_asked_for() {
+        for scheme in [Scheme::Gpt, Scheme::Apm, Scheme::Mbr] {
+            for volume_len in [1, 4096, 1_000_000] {
+                let len = disk_len_for(scheme, volume_len, 512).unwrap();
+                for more in [0, 512, 2048] {
+                    let disk = Memory::zeros((len + more) as usize);
+                    let range = create(scheme, &disk, APPLE_HFS, gpt::Guids::derived("x")).unwrap();
+                    let map = probe(&disk).unwrap().unwrap();
+                    assert!(map.scheme == scheme && map.problems.is_empty(), "{:?}", map.problems);
+                    let volume = map.partitions.iter().find(|partition| partition.kind == "Apple_HFS").unwrap();
+                    assert_eq!((&volume.range, range.start % ALIGN, range.end % ALIGN), (&range, 0, 0));
+                    assert!(range.end - range.start >= volume_len && range.end <= len + more, "{scheme}: {range:?}");
+                }
+                let small = Memory::zeros((disk_len_for(scheme, 1, 512).unwrap() - 512) as usize);
+                let error = create(scheme, &small, APPLE_HFS, gpt::Guids::derived("x")).unwrap_err();
+                assert!(error.kind() == Kind::Invalid && small.to_vec().iter().all(|byte| *byte == 0), "{scheme}: {error}");
+            }
+        }
+        for scheme in [Scheme::Apm, Scheme::Mbr] {
+            assert_eq!(disk_len_for(scheme, 3 << 40, 512).unwrap_err().kind(), Kind::Limit);
+            assert_eq!(disk_len_for(scheme, u64::MAX, 512).unwrap_err().kind(), Kind::Limit);
+        }
+        let disk = Memory::zeros(1 << 20);
+        let error = create(Scheme::Mbr, &disk, APPLE_APFS, gpt::Guids::derived("x")).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+    }
+}
