@@ -62,6 +62,8 @@ fn create_makes_what_the_options_say() {
         ("create -srcfolder src -fs HFS+ -fsargs -c -format UDZO d -quiet", "d.dmg", "UDZO", Some("src")),
         ("create -srcfolder src -srcdir more -fs HFS+ -format ULFO e -anyowners -noscrub", "e.dmg", "ULFO", Some("src")),
         ("create -size 5m -layout NONE f.dmg", "f.dmg", "UDRW", None),
+        ("create -size 10m -fs HFS+ -layout SPUD -volname H h.dmg", "h.dmg", "UDRW", Some("H")),
+        ("create -size 10m -fs HFS+ -layout MBRSPUD -volname I i.dmg", "i.dmg", "UDRW", Some("I")),
         ("create -size 134217.728K -fs HFS+ -fsargs c=64 -volname G -plist g.dmg", "g.dmg", "UDRW", Some("G")),
     ] {
         let told = ok(&scratch, line);
@@ -72,6 +74,10 @@ fn create_makes_what_the_options_say() {
         assert!(told.is_empty() || told.contains(path), "{line}: {told}");
     }
     assert_eq!(scratch.json(&["info", "a.dmg"])["size"], 10 << 20);
+    for (path, scheme) in [("a.dmg", "GPT"), ("h.dmg", "APM"), ("i.dmg", "MBR")] {
+        assert_eq!(scratch.json(&["info", path])["partition_map"]["scheme"], scheme, "{path}");
+        scratch.ok(&["check", path]);
+    }
     assert_eq!(scratch.ok(&["cat", "d.dmg:/letter"]), "dear diary");
     assert_eq!(scratch.ok(&["cat", "e.dmg:/more/third"]), "third");
 }
@@ -148,6 +154,34 @@ fn a_life_of_an_image() {
     assert_eq!(scratch.json(&["info", "life.sparsebundle"])["format"], "UDSB");
 }
 
+/// A disk that is there is copied; what is compressed is cut as it is made, and joins again.
+#[test]
+fn images_of_devices_and_images_in_parts() {
+    let scratch = sample();
+    let mut state = 7_u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    scratch.write("src/noise", (0..3_000_000).map(|_| noise()).collect::<Vec<_>>());
+    ok(&scratch, "create -srcfolder src -fs HFS+ -format UDRW disk");
+    ok(&scratch, "create -srcdevice disk.dmg copy");
+    assert_eq!(scratch.json(&["info", "copy.dmg"])["format"], "UDZO");
+    assert_eq!(scratch.ok(&["cat", "copy.dmg:/letter"]), "dear diary");
+    for line in
+        ["create -srcfolder src -fs HFS+ -segmentSize 1m parts", "convert disk.dmg -format UDZO -segmentSize 1m -o pieces"]
+    {
+        let name = line.split(' ').next_back().unwrap();
+        assert!(ok(&scratch, line).contains(&format!("{name}.dmg")), "{line}");
+        assert!(scratch.path(&format!("{name}.002.dmgpart")).exists(), "{line}: {:?}", scratch.names());
+        scratch.ok(&["join", &format!("{name}.dmg"), "-o", "whole.dmg", "--overwrite"]);
+        assert_eq!(scratch.ok(&["cat", "whole.dmg:/letter"]), "dear diary");
+    }
+    assert!(scratch.names().iter().all(|name| !name.contains("whole-")), "{:?}", scratch.names());
+    assert!(fails(&scratch, "create -srcfolder src -segmentSize 1m -encryption -stdinpass x").contains("not cut"));
+    assert!(fails(&scratch, "create -srcdevice missing x").contains("No such file"));
+}
+
 #[test]
 fn a_hybrid_of_hfs_alone() {
     let scratch = sample();
@@ -169,7 +203,7 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         ("create b.dmg", "size"),
         ("create -size 10q b.dmg", "size"),
         ("create -size 10m -fs UDF b.dmg", "UDF"),
-        ("create -size 10m -layout SPUD b.dmg", "create failed - Invalid argument"),
+        ("create -size 10m -layout ISOCD b.dmg", "create failed - Invalid argument"),
         ("create -size 10m -passphrase secret b.dmg", "-stdinpass"),
         ("create -size 10m -nonsense b.dmg", "nonsense"),
         ("convert a.dmg -format UFBI -o b", "convert failed"),
@@ -214,7 +248,8 @@ fn diskutil_image_likewise() {
     assert!(limits.contains("Minimum Size"), "{limits}");
     scratch.ok(&["diskutil", "image", "create", "from", "d.asif", "d.dmg", "--format", "UDZO"]);
     assert_eq!(scratch.json(&["info", "d.dmg"])["format"], "UDZO");
-    assert!(scratch.fails(1, &["diskutil", "list"]).contains("diskutil image"));
+    assert!(scratch.fails(1, &["diskutil", "verifyVolume", "disk1"]).contains("bandsaw check"));
+    assert!(scratch.fails(1, &["diskutil", "partitionDisk", "disk1"]).contains("partitionDisk"));
     assert!(scratch.fails(1, &["diskutil", "image", "info", "missing"]).contains("No such file"));
 }
 
@@ -227,8 +262,10 @@ fn attached_until_it_is_detached() {
     let scratch = sample();
     ok(&scratch, "create -size 10m -fs HFS+ -volname Disk a");
     let home = scratch.path("");
+    symlink(env!("CARGO_BIN_EXE_bandsaw"), scratch.path("bin/diskutil")).unwrap();
     let call = |line: &str| {
-        let mut command = assert_cmd::Command::new(scratch.path("bin/hdiutil"));
+        let (program, line) = line.strip_prefix("diskutil ").map_or(("hdiutil", line), |line| ("diskutil", line));
+        let mut command = assert_cmd::Command::new(scratch.path("bin").join(program));
         command.args(line.split(' ')).current_dir(&home).env("XDG_RUNTIME_DIR", &home).env("HOME", &home);
         command.output().unwrap()
     };
@@ -250,4 +287,35 @@ fn attached_until_it_is_detached() {
     let output = call(&format!("detach {device}"));
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
+
+    // Made and attached in one, and as diskutil says it.
+    let said = |line: &str| {
+        let output = call(line);
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = said("create -size 10m -fs HFS+ -volname New -attach b");
+    assert!(told.starts_with("/dev/disk1") && told.contains("Volumes/New"), "{told}");
+    assert!(said("diskutil list").contains("b.dmg"));
+    assert!(said("diskutil unmount force disk1s1").contains("disk1"));
+    let told = said("diskutil image attach --mountPoint at --mountOptions umask=077 --shadow --nobrowse a.dmg");
+    assert!(told.contains("/at\n"), "{told}");
+    fs::write(scratch.path("at/letter"), "to nobody").unwrap();
+    said("diskutil eject /dev/disk1");
+    assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
+    assert_eq!(scratch.ok(&["cat", "a.dmg:/letter", "--shadow", "a.dmg_shadow"]), "to nobody");
+
+    // Nothing to be mounted on it.
+    scratch.ok(&["create", "blank.img", "--size", "1m", "--fs", "none"]);
+    for line in ["attach blank.img", "diskutil image attach blank.img"] {
+        let failed = call(line);
+        assert_eq!(failed.status.code(), Some(1), "{line}");
+        assert!(stderr(&failed).contains("attach failed - no mountable file systems"), "{line}: {}", stderr(&failed));
+    }
+    for line in ["attach -mount optional blank.img", "diskutil image attach --mountPolicy autoMount blank.img"] {
+        said(line);
+        said("detach disk1");
+    }
+    let failed = call("attach missing.dmg");
+    assert!(stderr(&failed).contains("attach failed - No such file or directory"), "{}", stderr(&failed));
 }

@@ -33,6 +33,8 @@ pub(crate) struct Job<'a> {
     pub(crate) places: Places,
     /// Give the disk to the kernel instead, where that takes it.
     pub(crate) for_kernel: bool,
+    /// Show the disk where no volume can be mounted.
+    pub(crate) or_disk: bool,
     pub(crate) used: Use,
     /// Give back first what no volume uses.
     pub(crate) trim: bool,
@@ -108,7 +110,7 @@ fn open(job: &Job<'_>, output: &Output) -> Outcome<Image> {
         return job.opening.read(path, output);
     }
     match job.opening.open(path, Access::ReadWrite) {
-        Err(failure) if failure.kind() == Kind::ReadOnly => job.opening.read(path, output),
+        Err(failure) if failure.is_of_changing() => job.opening.read(path, output),
         // Beside others who only read, there is reading.
         Err(failure) if failure.kind() == Kind::Conflict => {
             let Ok(image) = job.opening.read(path, output) else { return Err(failure) };
@@ -131,9 +133,15 @@ fn trim(job: &Job<'_>, image: &Image, read_only: bool, output: &Output) {
     }
 }
 
+/// Where things are to be shown: where the job says, but for an image without volumes that is to be shown all the same.
+fn places<'a>(job: &'a Job<'_>, image: &Image) -> &'a Places {
+    let mounts = image.volumes().iter().any(|volume| volume.format.is_supported());
+    if job.or_disk && !mounts { &Places::DiskAnywhere } else { &job.places }
+}
+
 fn faces(job: &Job<'_>, image: &Image, output: &Output) -> Outcome<Vec<Face>> {
     let read_only = job.options.read_only;
-    match &job.places {
+    match places(job, image) {
         Places::Disk(_) | Places::DiskAnywhere => Ok(vec![faces::disk(image)]),
         Places::Volume(_) => Ok(vec![faces::one(image, &job.address, job.opening, read_only, output)?]),
         Places::Volumes(_) if job.address.volume.is_some() => {
@@ -193,7 +201,8 @@ impl Session {
         let left = Arc::new(AtomicUsize::new(faces.len()));
         let mut session = Self { mounted: Vec::new() };
         for face in faces {
-            let mounted = session.add(job, face, device, registry, (signals.sender()?, left.clone()), output);
+            let mounted =
+                session.add((job, places(job, image)), face, device, registry, (signals.sender()?, left.clone()), output);
             if let Err(failure) = mounted {
                 // What failed first is what matters.
                 let _ = session.end();
@@ -205,14 +214,14 @@ impl Session {
 
     fn add(
         &mut self,
-        job: &Job<'_>,
+        (job, places): (&Job<'_>, &Places),
         face: Face,
         device: &str,
         registry: &Registry,
         (end, left): (std::os::unix::net::UnixStream, Arc<AtomicUsize>),
         output: &Output,
     ) -> Outcome {
-        let Place { folder, made } = match &job.places {
+        let Place { folder, made } = match places {
             Places::Volume(folder) | Places::Disk(folder) => whereabouts::named(folder)?,
             Places::DiskAnywhere => whereabouts::for_volume(registry.folder(), &format!("{device}.disk"))?,
             Places::Volumes(root) => whereabouts::for_volume(&root.clone().unwrap_or_else(whereabouts::root), &face.name)?,

@@ -45,6 +45,9 @@ pub(crate) struct Attach {
     /// Mount volumes on folders, or show the disk of --nomount as a file, also where the kernel would take the disk
     #[arg(long)]
     folders: bool,
+    /// For the faces of other programs: as --nomount where no volume can be mounted
+    #[arg(long, hide = true, conflicts_with = "nomount")]
+    or_disk: bool,
     #[command(flatten)]
     serving: Serving,
     #[command(flatten)]
@@ -71,6 +74,7 @@ impl Attach {
                 (None, false) => Places::Volumes(self.mountroot.as_ref().map(absolute)),
             },
             for_kernel,
+            or_disk: self.or_disk,
             used: Use::Attached,
             trim: !self.serving.no_trim,
             background: self.serving.serving,

@@ -109,6 +109,7 @@ impl Mount {
             options: self.serving.mount_options()?,
             places: if self.as_disk { Places::Disk(folder) } else { Places::Volume(folder) },
             for_kernel: false,
+            or_disk: false,
             used: Use::Mounted,
             trim: !self.serving.no_trim,
             background: self.serving.serving,

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use bandsaw::{Error, Kind};
 use plist::Value as Plist;
 
 use super::call::{Call, usage};
@@ -20,7 +21,11 @@ const OPTIONS: &[Opt] = &[
     opt(&["mountroot"], Value("folder"), Done("volumes are mounted on folders in this one instead of /Volumes")),
     opt(&["mountrandom"], Value("folder"), Done("the first volume is mounted on a folder in this one with a name of chance")),
     opt(&["nomount"], Nothing, Done("no volume is mounted; the disk is shown as one file")),
-    opt(&["mount"], Value("required, optional or suppressed"), Done("suppressed is -nomount; the others mount every volume")),
+    opt(
+        &["mount"],
+        Value("required, optional or suppressed"),
+        Done("suppressed is -nomount; required fails where nothing can be mounted, optional shows the disk as one file then"),
+    ),
     opt(&["nobrowse"], Nothing, Ignored("no desktop is told of volumes")),
     opt(&["owners"], Value("on or off"), Ignored("whoever attaches an image owns what is shown, unless that is root")),
     opt(&["kernel", "nokernel"], Nothing, Ignored("a process of its own serves each image")),
@@ -54,13 +59,25 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
+/// hdiutil's words for an image without a volume.
+pub(super) const NOTHING_TO_MOUNT: &str = "no mountable file systems";
+
 fn run(call: &Call) -> Outcome {
-    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", call.image()].map(Into::into).into();
-    words.extend(call.opening_for(call.is_encrypted()?));
+    attach(call, call.image())
+}
+
+/// Attaches an image as this call says, and tells where its volumes are.
+pub(super) fn attach(call: &Call, image: &str) -> Outcome {
+    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image].map(Into::into).into();
+    words.extend(call.opening_for(Call::is_encrypted_at(image)?));
     if call.has("readonly") {
         words.push("--read-only".into());
     }
     let mounts = match call.value("mount") {
+        Some("optional") if !call.has("nomount") => {
+            words.push("--or-disk".into());
+            true
+        }
         None | Some("required" | "optional") => !call.has("nomount"),
         Some("suppressed") => false,
         Some(other) => return Err(usage(format!("-mount {other} is none of required, optional, suppressed"))),
@@ -75,7 +92,18 @@ fn run(call: &Call) -> Outcome {
     } else if let Some(folder) = call.value("mountroot") {
         words.extend(["--mountroot".into(), folder.into()]);
     }
-    tell(call, &launch(&words)?)
+    begin(call, image, &words)
+}
+
+/// Has a server begin, and tells what it has mounted.
+pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
+    match launch(words) {
+        // The server has said which; its number says only that something is not there.
+        Err(failure) if failure.kind() == Kind::NotFound && failure.is_told() && Path::new(image).exists() => {
+            Err(Error::new(Kind::NotFound, "attach", NOTHING_TO_MOUNT).in_file(image).into())
+        }
+        attached => tell(call, &attached?),
+    }
 }
 
 /// The device and what is mounted, in the three columns that are promised to programs, or as a property list.

@@ -101,9 +101,14 @@ impl Call {
         self.options.iter().filter(|(option, _)| *option == name).filter_map(|(_, value)| value.as_deref()).next_back()
     }
 
+    /// Every time that an option was given, with its value if it has one.
+    pub(super) fn each<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Option<&'a str>> + 'a {
+        self.options.iter().filter(move |(option, _)| *option == name).map(|(_, value)| value.as_deref())
+    }
+
     /// All values of an option, in their order.
     pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
-        self.options.iter().filter(move |(option, _)| *option == name).filter_map(|(_, value)| value.as_deref())
+        self.each(name).flatten()
     }
 
     /// The value of a key of `-imagekey` and its relatives.
@@ -168,12 +173,7 @@ impl Call {
         Ok((opening.open(self.image(), Access::ReadOnly)?, opening))
     }
 
-    /// Whether the image is encrypted, which needs no passphrase.
-    pub(super) fn is_encrypted(&self) -> Outcome<bool> {
-        Self::is_encrypted_at(self.image())
-    }
-
-    /// The same of any image.
+    /// Whether an image is encrypted, which needs no passphrase.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
         Ok(KeyFile::open(Path::new(path), Access::ReadOnly, Reaching::default().reach())?.is_some())
     }

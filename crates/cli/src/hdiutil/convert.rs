@@ -7,6 +7,7 @@ use bandsaw::container::Format;
 
 use super::call::{Call, usage};
 use super::facts::{band_size, cipher, level, with_extension};
+use super::segment;
 use super::table::Effect::{Done, Ignored, Refused};
 use super::table::Takes::{File, Nothing, Value};
 use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
@@ -40,7 +41,7 @@ const OPTIONS: &[Opt] = &[
     opt(&["align"], Value("sectors"), Ignored("chunks are aligned as they have to be")),
     opt(&["pmap", "nopmap"], Nothing, Ignored("the disk keeps the map that it has")),
     opt(&["tasks"], Value("number"), Ignored("all processors work")),
-    opt(&["segmentSize"], Value("size"), Refused("`segment` cuts a finished image")),
+    segment::SIZE,
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -56,7 +57,14 @@ fn run(call: &Call) -> Outcome {
     let missing = |option: &str| usage(format!("-{option} is missing"));
     let format: Format = call.value("format").ok_or_else(|| missing("format"))?.parse()?;
     let target = with_extension(Path::new(call.value("o").ok_or_else(|| missing("o"))?), format);
-    let mut words: Vec<OsString> = vec!["convert".into(), call.image().into(), target.clone().into()];
+    segment::cut(call, &target, |target| convert(call, call.image(), format, target))?;
+    call.created(&[target])
+}
+
+/// Makes an image of this format with the disk of another, as the call says.
+pub(super) fn convert(call: &Call, from: &str, format: Format, target: &Path) -> Outcome {
+    let is_encrypted = Call::is_encrypted_at(from)?;
+    let mut words: Vec<OsString> = vec!["convert".into(), from.into(), target.into()];
     words.extend(["--format".into(), format.code().to_ascii_lowercase().into()]);
     if call.has("ov") {
         words.push("--overwrite".into());
@@ -68,7 +76,7 @@ fn run(call: &Call) -> Outcome {
     if level(call, format)?.is_some() {
         words.extend(["--level".into(), call.key("imagekey", "zlib-level").unwrap_or_default().into()]);
     }
-    words.extend(call.opening_for(call.is_encrypted()?));
+    words.extend(call.opening_for(is_encrypted));
     if call.has("encryption") {
         let cipher = if cipher(call) == Cipher::Aes256 { "aes-256" } else { "aes-128" };
         words.push(format!("--encrypt={cipher}").into());
@@ -76,11 +84,10 @@ fn run(call: &Call) -> Outcome {
         if call.has("stdinpass") {
             words.push("--new-stdinpass".into());
         }
-    } else if call.is_encrypted()? {
+    } else if is_encrypted {
         words.push("--decrypt".into());
     }
     // hdiutil drops a signature without a word.
     words.push("--remove-signature".into());
-    call.own(words)?;
-    call.created(&[target])
+    call.own(words)
 }

@@ -14,6 +14,7 @@ use super::size::{self, SECTOR};
 use super::table::Effect::{Done, Ignored, Refused};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use super::{attach, convert, segment};
 use crate::commands::epoch;
 use crate::encrypting::Encrypting;
 use crate::failure::Outcome;
@@ -32,7 +33,7 @@ const OPTIONS: &[Opt] = &[
         Value("folder"),
         Done("fills the volume with what is in the folder; given several times, with the folders themselves"),
     ),
-    opt(&["srcdevice"], Value("device"), Refused("macOS's devices are not here; `bandsaw convert` takes any raw disk")),
+    opt(&["srcdevice"], Value("device"), Done("an image of this disk or partition, or of a file that holds one")),
     opt(&["volname"], Value("name"), Done("the name of the volume; untitled, or that of the folder")),
     opt(
         &["fs"],
@@ -41,7 +42,7 @@ const OPTIONS: &[Opt] = &[
     ),
     opt(&["type"], Value("UDIF, SPARSE or SPARSEBUNDLE"), Done("an image without a source; the name can say it too")),
     opt(&["format"], Value("code"), Done("an image with a source; UDZO without it")),
-    opt(&["layout"], Value("name"), Done("GPTSPUD and NONE; others are refused")),
+    opt(&["layout"], Value("name"), Done("GPTSPUD, SPUD, MBRSPUD and NONE; those of CDs are refused")),
     opt(&["imagekey", "tgtimagekey"], Value("key=value"), Done("sparse-band-size in sectors, zlib-level; others change nothing")),
     opt(&["stdinpass"], Nothing, Done("the new passphrase is read from standard input up to a NUL")),
     opt(
@@ -64,8 +65,8 @@ const OPTIONS: &[Opt] = &[
     opt(&["atomic", "noatomic"], Nothing, Ignored("an image is there when it is whole, and not before")),
     opt(&["skipunreadable"], Nothing, Ignored("a file that cannot be read is an error, for the image would lack it")),
     opt(&["copyuid"], Value("user"), Ignored("files are read as whoever calls")),
-    opt(&["segmentSize"], Value("size"), Refused("`segment` cuts a finished image")),
-    opt(&["attach"], Nothing, Refused("`attach` is a verb of its own")),
+    segment::SIZE,
+    opt(&["attach"], Nothing, Done("attaches the new image, and tells what `attach` tells")),
 ];
 
 pub(super) const VERB: Verb = Verb {
@@ -79,12 +80,28 @@ pub(super) const VERB: Verb = Verb {
 
 fn run(call: &Call) -> Outcome {
     let sources: Vec<&str> = call.values("srcfolder").collect();
-    let format = format(call, !sources.is_empty())?;
+    let device = call.value("srcdevice");
+    let format = format(call, !sources.is_empty() || device.is_some())?;
     let path = with_extension(Path::new(call.image()), format);
     let len = len(call)?;
-    if sources.is_empty() && len.is_none() {
+    if sources.is_empty() && device.is_none() && len.is_none() {
         return Err(usage("neither a size nor a source is given: -size, -sectors, -megabytes or -srcfolder".to_owned()));
     }
+    if call.has("attach") && call.has("stdinpass") {
+        return Err(usage("-attach: the passphrase would have to be given once more; `attach -stdinpass` takes it".to_owned()));
+    }
+    segment::cut(call, &path, |path| match device {
+        Some(device) => convert::convert(call, device, format, path),
+        None => make(call, path, &sources, format, len),
+    })?;
+    match call.has("attach") {
+        true => attach::attach(call, &path.to_string_lossy()),
+        false => call.created(&[path]),
+    }
+}
+
+/// Makes an image with a volume, or a blank one.
+fn make(call: &Call, path: &Path, sources: &[&str], format: Format, len: Option<u64>) -> Outcome {
     let mut options = CreateOptions {
         format,
         len,
@@ -92,14 +109,13 @@ fn run(call: &Call) -> Outcome {
         level: level(call, format)?,
         overwrite: call.has("ov"),
         epoch: epoch()?,
-        volume: volume(call, &sources)?,
+        volume: volume(call, sources)?,
         ..CreateOptions::default()
     };
     options.encryption = encryption(call)?;
     let bar = Bar::new(&call.output);
-    let made = create(&path, options, &bar)?;
-    drop((bar, made));
-    call.created(&[path])
+    create(path, options, &bar)?;
+    Ok(())
 }
 
 /// The type for an empty image, the format for one with contents; the extension of the name stands for the type.
@@ -137,9 +153,7 @@ fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
     if only_layout {
         return match layout {
             Layout::None => Ok(None),
-            Layout::Gptspud => {
-                Err(usage("-layout alone makes a partition without a volume, which is not made here; add -fs".to_owned()))
-            }
+            _ => Err(usage("-layout alone makes a partition without a volume, which is not made here; add -fs".to_owned())),
         };
     }
     let format = call.value("fs").map_or(Ok(NewFormat::Apfs), str::parse)?;

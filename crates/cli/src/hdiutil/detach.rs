@@ -28,6 +28,11 @@ pub(super) const UNMOUNT: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let detached = attach::detach(call.image(), call.has("force"))?;
+    end(call, call.image(), call.has("force"))
+}
+
+/// Ends the use of an image by the name of its device, or a folder.
+pub(super) fn end(call: &Call, what: &str, force: bool) -> Outcome {
+    let detached = attach::detach(what, force)?;
     call.tell(&format!("\"{}\" ejected.\n", detached.device))
 }

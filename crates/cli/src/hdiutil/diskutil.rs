@@ -8,10 +8,10 @@ use bandsaw::size;
 
 use super::call::{Call, usage};
 use super::facts::{dictionary, number};
-use super::imageinfo;
 use super::table::Effect::{Done, Ignored};
-use super::table::Takes::{Nothing, Value};
+use super::table::Takes::{File, Nothing, Value};
 use super::table::{Opt, Verb, opt};
+use super::{attach, imageinfo};
 use crate::failure::Outcome;
 
 const COMMON: &[Opt] = &[
@@ -37,7 +37,37 @@ const RESIZE: &[Opt] = &[
 
 const EXTRA: &[Opt] = &[opt(&["extra"], Nothing, Ignored("everything is told anyway"))];
 
+const ATTACH: &[Opt] = &[
+    opt(&["readOnly", "r"], Nothing, Done("nothing can be changed")),
+    opt(
+        &["mountPoint", "m"],
+        Value("folder"),
+        Done("the first volume is mounted here, on a folder that is made if it is missing"),
+    ),
+    opt(&["mountOptions"], Value("option,..."), Done("those of `bandsaw mount -o`")),
+    opt(
+        &["mountPolicy"],
+        Value("noMount, autoMount or forceMount"),
+        Done("forceMount, without it too, fails where nothing can be mounted, autoMount shows the disk as one file then"),
+    ),
+    opt(&["noMount"], Nothing, Done("no volume is mounted; the disk is shown as one file")),
+    opt(
+        &["shadow"],
+        File,
+        Done("changes go to this file over the image, without a name IMAGE_shadow; several lie over each other"),
+    ),
+    opt(&["nobrowse"], Nothing, Ignored("no desktop is told of volumes")),
+];
+
 pub(super) const VERBS: &[&Verb] = &[
+    &Verb {
+        names: &["attach"],
+        operands: "*image*",
+        count: (1, 1),
+        says: "Mounts the volumes of an image, served by a process of its own, and gives it the name of a device",
+        options: &[COMMON, ATTACH],
+        run: Some(attach),
+    },
     &Verb {
         names: &["create"],
         operands: "blank *image* | from *image* *image*",
@@ -129,6 +159,35 @@ fn create(call: &Call) -> Outcome {
     call.created(&call.operands().last().map(Into::into).into_iter().collect::<Vec<_>>())
 }
 
+fn attach(call: &Call) -> Outcome {
+    let image = call.image();
+    let mut words: Vec<OsString> = ["--quiet", "attach", "--serving", "--folders", image].map(Into::into).into();
+    if call.has("stdinpass") && Call::is_encrypted_at(image)? {
+        words.push("--stdinpass".into());
+    }
+    if call.has("readOnly") {
+        words.push("--read-only".into());
+    }
+    for shadow in call.each("shadow") {
+        let named = shadow.map_or_else(|| format!("{}_shadow", image.trim_end_matches('/')), str::to_owned);
+        words.extend(["--shadow".into(), named.into()]);
+    }
+    let policy = call.value("mountPolicy").map(str::to_ascii_lowercase);
+    match (call.has("noMount"), policy.as_deref()) {
+        (true, _) | (_, Some("nomount")) => words.push("--nomount".into()),
+        (_, Some("automount")) => words.push("--or-disk".into()),
+        (_, None | Some("forcemount")) => {}
+        (_, Some(other)) => return Err(usage(format!("--mountPolicy {other} is none of noMount, autoMount, forceMount"))),
+    }
+    if let Some(folder) = call.value("mountPoint") {
+        words.extend(["--mountpoint".into(), folder.into()]);
+    }
+    if let Some(options) = call.value("mountOptions") {
+        words.extend(["-o".into(), options.into()]);
+    }
+    attach::begin(call, image, &words)
+}
+
 fn resize(call: &Call) -> Outcome {
     let Some(size) = call.value("size") else {
         let (image, _) = call.open()?;
@@ -158,10 +217,6 @@ fn chpass(call: &Call) -> Outcome {
     }
     call.own(words)
 }
-
-/// What stands behind `diskutil` without `image` is about disks of the machine.
-pub(super) const ELSEWHERE: &str =
-    "only `diskutil image` is understood; `bandsaw list`, `attach`, `detach` and `mount` take the place of the verbs about disks";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::table::{COMMON, Effect, Opt, Takes, Verb};
-use super::{VERBS, diskutil};
+use super::{VERBS, disks, diskutil};
 
 const HEAD: &str = "\
 # The hdiutil face
@@ -28,6 +28,12 @@ Called as `diskutil`, or as `bandsaw diskutil image ...`, the command takes thes
 `10Gi` 2^30 times 10. The passphrases of source and new image stand on standard input in this order.
 ";
 
+const DISKS: &str = "
+# diskutil
+
+The verbs about disks know those of attached images.
+";
+
 /// The page.
 pub(super) fn markdown() -> String {
     let mut page = HEAD.to_owned();
@@ -39,6 +45,10 @@ pub(super) fn markdown() -> String {
     page.push_str(DISKUTIL);
     for verb in diskutil::VERBS {
         section(&mut page, "diskutil image ", verb);
+    }
+    page.push_str(DISKS);
+    for verb in disks::VERBS {
+        section(&mut page, "diskutil ", verb);
     }
     page
 }

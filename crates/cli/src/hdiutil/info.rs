@@ -21,7 +21,7 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
-fn run(call: &Call) -> Outcome {
+pub(super) fn run(call: &Call) -> Outcome {
     let entries = Registry::of_user()?.entries()?;
     if call.has("plist") {
         return call.plist(dictionary([

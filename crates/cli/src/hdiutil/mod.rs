@@ -11,6 +11,7 @@ mod compact;
 mod convert;
 mod create;
 mod detach;
+mod disks;
 mod diskutil;
 mod doc;
 mod erasekeys;
@@ -102,24 +103,26 @@ pub(crate) fn run(face: Face, words: &[OsString]) -> u8 {
     let words = match (face, words) {
         (Face::Hdiutil, words) => words,
         (Face::Diskutil, [image, words @ ..]) if image == "image" => words,
-        (Face::Diskutil, _) => {
-            eprintln!("diskutil: {}", diskutil::ELSEWHERE);
-            return FAILED;
-        }
+        (Face::Diskutil, words) => return call(face, disks::VERBS, words),
     };
+    call(face, if face == Face::Hdiutil { VERBS } else { diskutil::VERBS }, words)
+}
+
+/// Does what a verb of these and its words say.
+fn call(face: Face, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
     let Some((name, rest)) = words.split_first() else {
         eprintln!("{}: no verb given; `bandsaw hdiutil help` lists them", face.name());
         return FAILED;
     };
     let name = name.to_string_lossy();
     let is_quiet = rest.iter().any(|word| word == "-quiet") && !rest.iter().any(|word| word == "-verbose" || word == "-debug");
-    match verb(face, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
+    match verb(verbs, name.trim_start_matches('-')).and_then(|verb| dispatch(verb, rest)) {
         Ok(()) => 0,
         Err(failure) => {
             if !is_quiet {
                 tell(face, &name, &failure);
             }
-            let ends_use = ["detach", "eject", "unmount"].contains(&name.trim_start_matches('-'));
+            let ends_use = ["detach", "eject", "unmount", "unmountDisk"].contains(&name.trim_start_matches('-'));
             if ends_use && failure.kind() == Kind::Conflict { BUSY } else { FAILED }
         }
     }
@@ -130,10 +133,9 @@ const FAILED: u8 = 1;
 /// The one of `detach` while a program uses a volume.
 const BUSY: u8 = 16;
 
-fn verb(face: Face, name: &str) -> Outcome<&'static Verb> {
-    let verbs = if face == Face::Hdiutil { VERBS } else { diskutil::VERBS };
+fn verb(verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
     let found = verbs.iter().find(|verb| verb.names.contains(&name));
-    found.copied().ok_or_else(|| usage(format!("no verb {name}; `hdiutil help` lists them")))
+    found.copied().ok_or_else(|| usage(format!("no verb {name}; docs/hdiutil.md lists them")))
 }
 
 fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
@@ -145,8 +147,11 @@ fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
 
 /// hdiutil's words for what went wrong, which programs look for, and then ours, which say more.
 fn tell(face: Face, verb: &str, failure: &Failure) {
+    let verb = verb.trim_start_matches('-');
     let words = match failure.kind() {
-        Kind::Conflict if verb.trim_start_matches('-') == "detach" => "Resource busy",
+        Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => "Resource busy",
+        Kind::Conflict if failure.is_told() => "Resource temporarily unavailable",
+        Kind::NotFound if failure.message().contains(attach::NOTHING_TO_MOUNT) => attach::NOTHING_TO_MOUNT,
         Kind::Conflict => "File exists",
         Kind::NotFound => "No such file or directory",
         Kind::WrongKey => "Authentication error",
@@ -160,7 +165,10 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
     };
     let words = if failure.message().contains("in use") { "Resource temporarily unavailable" } else { words };
     let program = face.name();
-    eprintln!("{program}: {verb} failed - {words}\n{program}: {}", failure.message());
+    eprintln!("{program}: {verb} failed - {words}");
+    if !failure.is_told() {
+        eprintln!("{program}: {}", failure.message());
+    }
 }
 
 #[cfg(test)]
@@ -172,9 +180,9 @@ mod tests {
     #[test]
     fn every_name_means_one_thing() {
         let mut verbs = BTreeSet::new();
-        for verb in VERBS.iter().chain(diskutil::VERBS) {
-            let is_of_diskutil = diskutil::VERBS.iter().any(|other| std::ptr::eq(*other, *verb));
-            assert!(verb.names.iter().all(|name| verbs.insert((is_of_diskutil, name))), "{:?}", verb.names);
+        let tables = [VERBS, diskutil::VERBS, disks::VERBS];
+        for (table, verb) in tables.iter().enumerate().flat_map(|(at, table)| table.iter().map(move |verb| (at, verb))) {
+            assert!(verb.names.iter().all(|name| verbs.insert((table, name))), "{:?}", verb.names);
             let mut options = BTreeSet::new();
             for option in verb.options() {
                 assert!(option.names.iter().all(|name| options.insert(name)), "{}: {:?}", verb.names[0], option.names);
@@ -186,7 +194,7 @@ mod tests {
     fn words_are_read_by_the_table() {
         let parse = |verb: &str, line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            Call::parse(super::verb(Face::Hdiutil, verb).unwrap(), &words)
+            Call::parse(super::verb(VERBS, verb).unwrap(), &words)
         };
         let call =
             parse("create", "-size 10g -ov -encryption AES-256 -fs HFS+ -imagekey a=1 -imagekey b=2 x.dmg -nospotlight").unwrap();

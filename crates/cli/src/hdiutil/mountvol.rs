@@ -17,7 +17,7 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
-fn run(call: &Call) -> Outcome {
+pub(super) fn run(call: &Call) -> Outcome {
     let name = call.image().trim_start_matches("/dev/");
     let entries = Registry::of_user()?.entries()?;
     let mount = entries.iter().flat_map(|entry| &entry.mounts).find(|mount| mount.device == name);

@@ -1,6 +1,8 @@
-//! `hdiutil segment`.
+//! `hdiutil segment`, and the option of other verbs that does the same.
 
 use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 
 use super::call::{Call, usage};
 use super::size;
@@ -16,6 +18,10 @@ const OPTIONS: &[Opt] = &[
     opt(&["firstSegmentSize"], Value("size"), Done("the size of the first")),
     opt(&["restricted"], Nothing, Ignored("it limited the parts to what old versions opened")),
 ];
+
+/// Of verbs that make an image.
+pub(super) const SIZE: Opt =
+    opt(&["segmentSize"], Value("size"), Done("the image is cut into parts of this size, if it is compressed or read-only"));
 
 pub(super) const VERB: Verb = Verb {
     names: &["segment"],
@@ -44,4 +50,24 @@ fn run(call: &Call) -> Outcome {
     words.extend(call.opening());
     call.own(words)?;
     call.created(&[output.into()])
+}
+
+/// Has an image made at `path` or, if it is to be cut, under a name beside it, of which the parts are then made.
+pub(super) fn cut(call: &Call, path: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
+    let Some(size) = call.value("segmentSize") else { return make(path) };
+    if call.has("encryption") {
+        return Err(usage("-segmentSize: an encrypted image is not cut".to_owned()));
+    }
+    let size = size::parse(size)?.to_string();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let whole = path.with_file_name(format!(".{name}.whole-{}.dmg", std::process::id()));
+    let mut words: Vec<OsString> = vec!["segment".into(), whole.clone().into(), "--output".into(), path.into()];
+    words.extend(["--size".into(), size.into()]);
+    if call.has("ov") {
+        words.push("--overwrite".into());
+    }
+    let made = make(&whole).and_then(|()| call.own(words));
+    // What went wrong matters more.
+    let _ = fs::remove_file(&whole);
+    made
 }

@@ -97,8 +97,8 @@ pub(super) const OPENING: &[Opt] = &[
     ),
     opt(&["agentpass"], Nothing, Refused("there is no agent to ask; use -stdinpass")),
     opt(&["recover"], Value("keychain"), Refused("keychains are not read; `bandsaw` takes a private key as --private-key FILE")),
-    opt(&["cacert"], Value("file"), Ignored("images are not read over HTTP")),
-    opt(&["insecurehttp"], Nothing, Ignored("images are not read over HTTP")),
+    opt(&["cacert"], Value("file"), Ignored("the system says which certificates are trusted")),
+    opt(&["insecurehttp"], Nothing, Ignored("images behind http:// are read without it, too")),
 ];
 
 /// How a new image is encrypted.

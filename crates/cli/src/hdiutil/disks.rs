@@ -1,0 +1,57 @@
+//! The verbs of `diskutil` about disks, as far as the disk is that of an attached image.
+
+use super::call::{Call, usage};
+use super::table::Effect::{Done, Ignored};
+use super::table::Takes::Nothing;
+use super::table::{Opt, Verb, opt};
+use super::{detach, info, mountvol};
+use crate::failure::Outcome;
+
+const COMMON: &[Opt] = &[
+    opt(&["verbose"], Nothing, Ignored("what is done is told in full anyway")),
+    opt(&["quiet"], Nothing, Done("nothing is printed; the exit status remains")),
+    opt(&["plist"], Nothing, Done("the result is a property list on standard output")),
+];
+
+pub(super) const VERBS: &[&Verb] = &[
+    &Verb {
+        names: &["list"],
+        operands: "",
+        count: (0, 0),
+        says: "Lists the images that are attached, mounted or served, as `hdiutil info` does",
+        options: &[COMMON],
+        run: Some(info::run),
+    },
+    &Verb {
+        names: &["eject", "unmount", "unmountDisk"],
+        operands: "[force] *device or mount point*",
+        count: (1, 2),
+        says: "Unmounts the volumes of an image and ends its server; the exit code is 16 where a program uses it",
+        options: &[COMMON],
+        run: Some(end),
+    },
+    &Verb {
+        names: &["mount", "mountDisk"],
+        operands: "*device*",
+        count: (1, 1),
+        says: "Tells where a volume of an attached image is mounted: all are from the beginning",
+        options: &[COMMON],
+        run: Some(mountvol::run),
+    },
+    &Verb {
+        names: &["verifyVolume", "verifyDisk", "repairVolume", "repairDisk"],
+        operands: "",
+        count: (0, usize::MAX),
+        says: "a disk in use is not judged; `bandsaw check` and `bandsaw repair` take an image that is not attached",
+        options: &[],
+        run: None,
+    },
+];
+
+fn end(call: &Call) -> Outcome {
+    match call.operands() {
+        [device] => detach::end(call, device, false),
+        [force, device] if force == "force" => detach::end(call, device, true),
+        _ => Err(usage("a device or a mount point expected, and `force` before it at most".to_owned())),
+    }
+}
