@@ -61,6 +61,12 @@ impl Host {
         }
     }
 
+    /// What the server of something that was mounted has said since.
+    fn log(&self, mounted: &Value) -> String {
+        let device = mounted["device"].as_str().unwrap();
+        fs::read_to_string(self.path(&format!("bandsaw/{device}.log"))).unwrap()
+    }
+
     fn bundle(&self, name: &str) {
         self.0.ok(&["create", name, "--size", "64m", "--fs", "hfs+", "--volname", "Vol"]);
     }
@@ -301,6 +307,56 @@ fn a_full_volume_says_so() {
     host.ok(&["detach", "mnt"]);
     host.0.ok(&["check", "x.sparsebundle"]);
     assert_eq!(host.0.ok(&["cat", "x.sparsebundle:/kept", "x.sparsebundle:/after"]), "keptafter");
+}
+
+/// A host without room: programs hear of it, the owner reads it, and what was synced stays.
+#[test]
+fn a_full_host_says_so() {
+    let Some(host) = Host::new("a_full_host_says_so") else { return };
+    host.bundle("host.sparsebundle");
+    host.ok(&["mount", "host.sparsebundle", "mnt"]);
+    host.0.ok(&["create", "mnt/in.sparsebundle", "--size", "200m", "--fs", "hfs+", "--band-size", "1m"]);
+    let inner = host.ok(&["mount", "mnt/in.sparsebundle", "inner"]);
+    let mut kept = File::create(host.path("inner/kept")).unwrap();
+    kept.write_all(&vec![5; 1 << 20]).unwrap();
+    kept.sync_all().unwrap();
+    drop(kept);
+    let mut large = File::create(host.path("inner/large")).unwrap();
+    let full = (0..100).try_for_each(|_| large.write_all(&vec![6; 1 << 20])).and_then(|()| large.sync_all());
+    assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    drop(large);
+    assert!(fs::read(host.path("inner/kept")).unwrap() == vec![5; 1 << 20]);
+    assert!(host.log(&inner).contains("No space left"), "{}", host.log(&inner));
+    // It may fail, for what was never synced; it ends.
+    host.run(&["detach", "--force", "inner"]);
+    assert_eq!(host.listed().len(), 1);
+    let left = host.0.command(&["cat", "mnt/in.sparsebundle:/kept"]).output().unwrap().stdout;
+    assert!(left == vec![5; 1 << 20]);
+    host.ok(&["detach", "mnt"]);
+    host.0.ok(&["check", "host.sparsebundle"]);
+}
+
+/// Who takes an image away from under a volume is not told lies: what cannot be kept is not said to be.
+#[test]
+fn an_image_that_vanishes_is_told_of() {
+    let Some(host) = Host::new("an_image_that_vanishes_is_told_of") else { return };
+    for name in ["x.img", "x.sparseimage", "x.asif", "x.sparsebundle"] {
+        host.bundle(name);
+        let mounted = host.ok(&["mount", name, "mnt"]);
+        let mut file = File::create(host.path("mnt/file")).unwrap();
+        file.write_all(&vec![1; 100_000]).unwrap();
+        file.sync_all().unwrap();
+        match name {
+            "x.sparsebundle" => fs::remove_dir_all(host.path(name)).unwrap(),
+            name => fs::remove_file(host.path(name)).unwrap(),
+        }
+        let lost = file.write_all(&vec![2; 20 << 20]).and_then(|()| file.sync_all());
+        assert!(lost.is_err(), "{name}");
+        drop(file);
+        assert!(host.log(&mounted).contains(name), "{name}: {}", host.log(&mounted));
+        host.run(&["detach", "--force", "mnt"]);
+        assert!(host.listed().is_empty(), "{name}");
+    }
 }
 
 /// Made composed or decomposed, a name is found by both; APFS lists what was made, HFS+ what programs on Linux write, or macOS.

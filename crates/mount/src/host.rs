@@ -13,6 +13,15 @@ use rustix::mount::UnmountFlags;
 
 use crate::{LAYER, SUBTYPE};
 
+/// What a file system in a program talks to the kernel through.
+pub(crate) const FUSE: &str = "/dev/fuse";
+
+/// Whether this user may not talk to it.
+pub(crate) fn refuses_fuse() -> bool {
+    let opened = fs::File::options().read(true).write(true).open(FUSE);
+    opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 /// A mounted file system, as the kernel tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPoint {

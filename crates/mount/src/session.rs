@@ -193,7 +193,11 @@ fn start<F: Filesystem>(
             let message = "this system has no FUSE (/dev/fuse), or fusermount3 (of the package fuse3) is missing";
             Error::new(Kind::Unsupported, LAYER, message).in_file(folder).caused_by(source)
         }
-        _ => Error::io(LAYER, "mount", source).in_file(folder),
+        io::ErrorKind::PermissionDenied if host::refuses_fuse() => {
+            Error::io(LAYER, "use FUSE as this user", source).in_file(host::FUSE)
+        }
+        // What fusermount3 says ends with a line end.
+        kind => Error::io(LAYER, "mount", io::Error::new(kind, source.to_string().trim_end().to_owned())).in_file(folder),
     };
     let session = Session::new(fs, folder, config).map_err(failed)?;
     let run = move || {

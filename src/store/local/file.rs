@@ -44,6 +44,8 @@ pub struct LocalFile {
     flushing: Mutex<()>,
     /// Something changed since the last flush began.
     dirty: AtomicBool,
+    /// It is locked and had a name then: without one, nobody finds again what is written.
+    named: AtomicBool,
     /// A flush failed; what is on the disk is not known.
     lost: AtomicBool,
     /// Set once the host has refused to punch.
@@ -110,6 +112,7 @@ impl LocalFile {
             resizing: Mutex::default(),
             flushing: Mutex::default(),
             dirty: AtomicBool::new(false),
+            named: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             cannot_punch: AtomicBool::new(false),
             loans: Arc::default(),
@@ -125,7 +128,10 @@ impl LocalFile {
     /// [`Kind::Conflict`], naming the holder where that is known, when somebody else has it.
     pub fn lock(&self, mode: Lock) -> Result<()> {
         match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                self.named.store(has_name(&self.file), Ordering::Relaxed);
+                Ok(())
+            }
             Ok(false) => Err(in_use(LAYER, &self.file).in_file(&self.path)),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => Ok(()),
             Err(source) => Err(Error::io(LAYER, "lock", source).in_file(&self.path)),
@@ -291,9 +297,13 @@ impl BlockDevice for LocalFile {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        platform::make_durable(&self.file).map_err(|source| {
+        let flushed = match platform::make_durable(&self.file) {
+            Ok(()) if self.named.load(Ordering::Relaxed) && !has_name(&self.file) => Err(removed(LAYER)),
+            flushed => flushed.map_err(|source| Error::io(LAYER, "flush", source)),
+        };
+        flushed.map_err(|error| {
             self.lost.store(true, Ordering::Release);
-            Error::io(LAYER, "flush", source).in_file(&self.path)
+            error.in_file(&self.path)
         })
     }
 
@@ -318,8 +328,18 @@ impl BlockDevice for LocalFile {
 
 /// Somebody else holds the lock of `file`.
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
-    let holder = platform::lock_holder(file).unwrap_or_else(|| "another process".to_owned());
+    let holder = platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
     Error::new(Kind::Conflict, layer, format!("is in use by {holder}"))
+}
+
+/// Whether a name on the host leads to an open file. Where nobody can tell, one does.
+pub(super) fn has_name(file: &File) -> bool {
+    file.metadata().map_or(true, |meta| meta.nlink() > 0)
+}
+
+/// What was written is gone with the file.
+pub(super) fn removed(layer: &'static str) -> Error {
+    Error::new(Kind::Io, layer, "was removed or replaced while it was open, and what was written with it")
 }
 
 /// The host's block size, made sane.
@@ -347,6 +367,25 @@ mod tests {
         assert_eq!(kinds, [ExtentKind::Zero, ExtentKind::Data, ExtentKind::Zero]);
         file.discard(0..1 << 20, Leave::Any).unwrap();
         assert_eq!(file.extent_at(0..1 << 20).unwrap(), Extent { kind: ExtentKind::Zero, len: 1 << 20 });
+    }
+
+    /// What is locked is an image; what is not may be a scratch file, which has no name on purpose.
+    #[test]
+    fn what_was_removed_is_not_said_to_be_durable() {
+        for locked in [true, false] {
+            let (_folder, file) = scratch(4096);
+            if locked {
+                file.lock(Lock::Exclusive).unwrap();
+            }
+            file.write_at(0, &[1; 512]).unwrap();
+            file.flush().unwrap();
+            std::fs::remove_file(file.path()).unwrap();
+            file.write_at(0, &[2; 512]).unwrap();
+            let flushed = file.flush();
+            assert_eq!(flushed.is_err(), locked);
+            assert_eq!(file.write_at(0, &[3; 512]).is_err(), locked, "an error is not forgotten");
+            assert!(flushed.map_or_else(|error| error.message().contains("removed"), |()| true));
+        }
     }
 
     #[test]
