@@ -42,6 +42,17 @@ pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<bool>
 const WHOLE_FILES: [i128; 10] =
     [0x4d44, 0x2011_bab0, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6969, 0x0102_1997, 0x482b, 0x8584_58f6, 0x6573_5546];
 
+/// SMB, as statfs(2) numbers it.
+const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
+
+/// Whether the file server that an open, writable file is on has forgotten it, and so its locks: it was started anew. Nobody
+/// forgets the files of a local file system.
+pub(crate) fn is_forgotten(file: &File) -> bool {
+    let on_smb = rustix::fs::fstatfs(file).is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
+    // Goes to the server by the handle that it gave, also where nothing is to be flushed.
+    on_smb && file.sync_all().is_err()
+}
+
 /// Whether the file system that `folder` is on frees parts of files, which is tried on a file there that goes at once. Where
 /// none can be made, it may. Without `named` no name appears in the folder: where a file cannot do without one, the kind of file
 /// system decides.

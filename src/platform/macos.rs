@@ -54,6 +54,11 @@ pub(crate) fn copy_range(_from: &File, _to: &File, _offset: u64, _len: u64) -> i
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Whether a file server has forgotten an open file: macOS does not tell.
+pub(crate) fn is_forgotten(_file: &File) -> bool {
+    false
+}
+
 /// Who holds the lock of a file: macOS does not say.
 pub(crate) fn lock_holder(_file: &File) -> Option<String> {
     None

@@ -30,7 +30,9 @@ use macos as host;
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/platform/");
 
-pub(crate) use host::{can_punch_in, clone_file, copy_range, lock_holder, make_durable, make_names_durable, punch_hole};
+pub(crate) use host::{
+    can_punch_in, clone_file, copy_range, is_forgotten, lock_holder, make_durable, make_names_durable, punch_hole,
+};
 pub use leftovers::remove_leftovers;
 
 /// A place where a file system is mounted.
@@ -81,7 +83,8 @@ pub(crate) fn try_lock(file: &File, exclusive: bool) -> io::Result<bool> {
     loop {
         match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK) => return Ok(false),
+            // ACCESS: what Linux's SMB client makes of a server's answer that another client has it.
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -136,12 +136,38 @@ pub enum Lock {
 }
 
 /// A lock that is held until this is dropped.
-pub struct Guard(#[expect(dead_code, reason = "held, not read")] Option<Box<dyn Any + Send + Sync>>);
+pub struct Guard(Option<Box<dyn Held>>);
+
+/// A lock that may be forgotten by whoever gave it.
+pub(crate) trait Held: Send + Sync {
+    /// [`Guard::keep`].
+    fn keep(&self) -> Result<()>;
+}
+
+/// A lock that is held as long as this lives.
+struct Kept(#[expect(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>);
+
+impl Held for Kept {
+    fn keep(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 impl Guard {
     /// A guard that lets go by dropping `held`.
     pub fn new(held: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(Kept(Box::new(held)))))
+    }
+
+    /// A guard that is asked from time to time.
+    pub(crate) fn watched(held: impl Held + 'static) -> Self {
         Self(Some(Box::new(held)))
+    }
+
+    /// Sees to it that the lock is still held, and takes it again where a file server has forgotten it. An error says that
+    /// somebody else has it by now; who has had it and let go again is not seen.
+    pub fn keep(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |held| held.keep())
     }
 
     /// A guard that holds nothing.

@@ -33,6 +33,7 @@ mod qemu;
 mod qemu_img;
 mod readers;
 mod resized_maps;
+mod samba;
 mod sevenzip;
 mod sfdisk;
 mod sleuthkit;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
     qemu_img::add(&mut suite);
     readers::add(&mut suite);
     resized_maps::add(&mut suite);
+    samba::add(&mut suite);
     sevenzip::add(&mut suite);
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);

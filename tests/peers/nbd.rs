@@ -2,19 +2,23 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bandsaw::Result;
 use bandsaw::container::Format;
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind};
 use bandsaw::open::{self, CreateOptions, OpenOptions};
+use bandsaw::ops::create::{Layout, Source};
 use bandsaw_nbd::{Export, Listener, Options, Server, Tls};
 use serde_json::Value;
 
 use crate::noise::noise;
 use crate::programs::{Program, output, run, run_text};
 use crate::suite::Suite;
+use crate::volume;
 
 const NBDINFO: Program = Program::Command(&["nbdinfo"]);
 const NBDCOPY: Program = Program::Command(&["nbdcopy"]);
@@ -26,6 +30,7 @@ const PYTHON_NBD: Program = Program::PythonModule("nbd");
 
 pub(crate) fn add(suite: &mut Suite) {
     suite.peer("libnbd", &[NBDINFO, NBDCOPY, OPENSSL]).test("copies", copies).test("tls", tls);
+    suite.peer("libnbd-list", &[NBDINFO, Program::Bandsaw]).test("exports", exports);
     suite.peer("libnbd-python", &[PYTHON_NBD]).test("python", python);
     suite.peer("qemu-nbd-clients", &[QEMU_IMG, QEMU_IO]).test("qemu", qemu);
     suite.peer("fio", &[FIO]).test("fio_verifies", fio_verifies);
@@ -132,6 +137,46 @@ fn copies() {
         served.stop();
         assert!(bytes == copy.read_vec(0, LEN as usize).expect("reading"), "{name}");
         assert_eq!(data(&*copy), data(&*disk), "{name}: what was overwritten by zeros takes no room");
+    }
+}
+
+/// All that one process serves of an image, by name; a partition on its own is a volume without a map.
+fn exports() {
+    let scratch = crate::scratch();
+    let path = scratch.path().join("x.sparsebundle");
+    volume::create_of(Some(LEN), Source::Empty, &path, Format::Udsb, false, Layout::Gptspud);
+    let socket = scratch.path().join("socket");
+    let mut serve = Program::Bandsaw.command();
+    serve.arg("serve").arg(&path).arg("--socket").arg(&socket).env("XDG_RUNTIME_DIR", scratch.path());
+    let mut server = Running(serve.stdout(Stdio::null()).spawn().expect("starting it"));
+    let began = Instant::now();
+    while !socket.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20) && server.0.try_wait().expect("asking").is_none(), "no server");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let uri = |export: &str| format!("nbd+unix:///{export}?socket={}", socket.display());
+    let info = |args: &[&str]| {
+        let said = run(NBDINFO.command().args(args).arg("--json"));
+        serde_json::from_slice::<Value>(&said).expect("JSON")["exports"].as_array().expect("exports").clone()
+    };
+    let told = info(&["--list", &uri("")]);
+    let names: Vec<_> = told.iter().map(|export| export["export-name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["", "1", &crate::tree::decomposed(volume::NAME)]);
+    assert_eq!(told[0]["export-size"], LEN);
+    assert!(told[1]["export-size"] == told[2]["export-size"] && told[1]["export-size"].as_u64() < Some(LEN), "{told:#?}");
+    let part = &info(&["--content", &uri("1")])[0];
+    assert!(part["content"].as_str().is_some_and(|content| content.contains("HFS")), "{part:#?}");
+    run(Command::new("kill").arg(server.0.id().to_string()));
+    assert!(server.0.wait().expect("waiting").success());
+}
+
+/// A server that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -93,11 +93,12 @@ fn cache() -> PathBuf {
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bandsaw-tests"))
 }
 
-/// The command `name`, system folders included, which are not in everybody's path.
+/// The command `name`, system folders included, which are not in everybody's path, and what was compiled for the tests.
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).map(|folder| folder.join(name)).find(|file| file.is_file())
+    let compiled = cache().join("cargo/bin");
+    std::env::split_paths(&path).chain(system).chain([compiled]).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// Runs a command that has to succeed; returns what it printed on standard output.

@@ -18,6 +18,11 @@ pub(crate) const QEMU: Program = Program::Command(&["qemu-system-x86_64"]);
 /// All that [`Guest::boot`] needs.
 pub(crate) const NEEDS: [Program; 3] = [QEMU, Program::Command(&["modprobe"]), Program::GuestLinux];
 
+/// This machine, for a guest with a network.
+pub(crate) const HOST: &str = "10.0.2.2";
+/// What a script begins with to use it.
+pub(crate) const JOIN_NETWORK: &str = "ip link set eth0 up\nip addr add 10.0.2.15/24 dev eth0\n";
+
 /// What every guest loads: its disks.
 const DISK_MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
 
@@ -50,6 +55,7 @@ pub(crate) struct Guest {
     files: Vec<(String, u32, Vec<u8>)>,
     /// What is behind each disk, and the disk.
     drives: Vec<[String; 2]>,
+    network: bool,
     timeout: Duration,
 }
 
@@ -71,6 +77,7 @@ impl Guest {
             modules: DISK_MODULES.map(String::from).into(),
             files: Vec::new(),
             drives: Vec::new(),
+            network: false,
             timeout: Duration::from_secs(400),
         }
     }
@@ -127,6 +134,12 @@ impl Guest {
         self
     }
 
+    /// Lets the guest reach this machine: its ports on 127.0.0.1 are those of [`HOST`] there, after [`JOIN_NETWORK`].
+    pub(crate) fn network(mut self) -> Self {
+        self.network = true;
+        self.modules(&["virtio_net"])
+    }
+
     /// Boots, waits for the end and returns what the script printed. A guest that does not come to its end within two
     /// minutes, or does so without a word, fails the test with all that it said.
     pub(crate) fn boot(self) -> Report {
@@ -143,6 +156,9 @@ impl Guest {
         command.args(["-serial", "stdio", "-serial"]).arg(format!("file:{}", results.display()));
         for [drive, device] in &self.drives {
             command.args(["-drive", drive, "-device", device]);
+        }
+        if self.network {
+            command.args(["-nic", "user,model=virtio-net-pci"]);
         }
 
         let console = run_to_the_end(command, self.timeout);

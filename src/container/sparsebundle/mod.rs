@@ -104,7 +104,7 @@ pub struct Bundle {
     warnings: Vec<String>,
     /// One change of the length at a time.
     resizing: Mutex<()>,
-    _locks: [Guard; 2],
+    locks: [Guard; 2],
 }
 
 impl Bundle {
@@ -199,7 +199,7 @@ impl Bundle {
     }
 
     fn new(bands: Bands, warnings: Vec<String>, locks: [Guard; 2]) -> Self {
-        Self { bands, front: None, finished: None, warnings, resizing: Mutex::new(()), _locks: locks }
+        Self { bands, front: None, finished: None, warnings, resizing: Mutex::new(()), locks }
     }
 
     /// The part of the disk that is in new bands.
@@ -384,6 +384,8 @@ impl BlockDevice for Bundle {
     }
 
     fn flush(&self) -> Result<()> {
+        // Before anything of ours comes to lie over what another machine has written since.
+        self.locks.iter().try_for_each(Guard::keep).map_err(|error| self.bands.lose(error))?;
         match &self.front {
             None => self.bands.flush(),
             Some(front) => front.flush(&self.bands),

@@ -6,6 +6,7 @@
 mod copy;
 mod file;
 mod folders;
+mod held;
 mod loans;
 mod replace;
 mod share;
@@ -13,7 +14,7 @@ mod share;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -22,6 +23,7 @@ use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
 use crate::device::BlockDevice;
 use crate::{Error, Kind, Result, platform};
 use folders::{Folders, split};
+use held::HeldLock;
 use replace::{UNFINISHED, keep_mode, move_new, unfinished_name};
 
 pub use file::LocalFile;
@@ -223,21 +225,21 @@ impl Store for Local {
     }
 
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard> {
-        let (place, flags) = match mode {
-            Lock::Shared => (self.place(name)?, OFlags::RDONLY),
-            Lock::Exclusive => (Some(self.make_place(name)?), OFlags::RDWR | OFlags::CREATE),
+        let place = match mode {
+            Lock::Shared => self.place(name)?,
+            Lock::Exclusive => Some(self.make_place(name)?),
         };
         let Some((folder, last)) = place else { return Ok(Guard::nothing()) };
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let file = match rustix::fs::openat(&*folder, last, flags, Mode::from_raw_mode(0o666)) {
-            Ok(file) => File::from(file),
-            Err(Errno::NOENT) => return Ok(Guard::nothing()),
-            Err(errno) => return Err(self.failed("open the lock", name, errno)),
-        };
+        let opened = held::open(&folder, last, mode).map_err(|source| self.failed("open the lock", name, source))?;
+        let Some(file) = opened else { return Ok(Guard::nothing()) };
         if mode == Lock::Exclusive {
             self.mark(name);
         }
         match platform::lock_soon(&file, mode == Lock::Exclusive) {
+            Ok(true) if mode == Lock::Exclusive => {
+                let file = Mutex::new(Some(file));
+                Ok(Guard::watched(HeldLock { file, folder, name: last.to_owned(), path: self.path(name) }))
+            }
             Ok(true) => Ok(Guard::new(file)),
             Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => {

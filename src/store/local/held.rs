@@ -1,0 +1,89 @@
+//! A lock of a file in a folder, held also where the host forgets it.
+//!
+//! A file server that is started anew knows nothing of the locks it gave. Linux's SMB client asks for them again with the next
+//! request for the same open file; but of a file that only carries a lock nothing is ever asked.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{LAYER, file};
+use crate::store::{Held, Lock};
+use crate::{Error, Kind, Result, platform};
+
+/// An exclusive lock.
+pub(super) struct HeldLock {
+    /// `None` once it was lost.
+    pub(super) file: Mutex<Option<File>>,
+    pub(super) folder: Arc<File>,
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+}
+
+impl Held for HeldLock {
+    fn keep(&self) -> Result<()> {
+        let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_some_and(|file| !platform::is_forgotten(file)) {
+            return Ok(());
+        }
+        // The old one goes first: its lock, of which this machine alone still knows, would be in the way.
+        *held = None;
+        let lost =
+            |why: String| Error::new(Kind::Io, LAYER, format!("the file server forgot its lock, and {why}")).in_file(&self.path);
+        let file = match open(&self.folder, &self.name, Lock::Exclusive) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Err(lost("the file is gone".to_owned())),
+            Err(source) => return Err(lost(format!("it cannot be opened again: {source}"))),
+        };
+        match platform::lock_soon(&file, true) {
+            Ok(true) => {
+                *held = Some(file);
+                Ok(())
+            }
+            Ok(false) => Err(lost(format!("now it {}", file::in_use(LAYER, &file).message()))),
+            Err(source) => Err(lost(format!("does not give it again: {source}"))),
+        }
+    }
+}
+
+/// Opens the file of a lock, which is made for an exclusive one. `None` if it is missing.
+pub(super) fn open(folder: &File, name: &str, mode: Lock) -> io::Result<Option<File>> {
+    let flags = match mode {
+        Lock::Shared => OFlags::RDONLY,
+        Lock::Exclusive => OFlags::RDWR | OFlags::CREATE,
+    };
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    match rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => Ok(Some(File::from(file))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Local, Store};
+
+    #[test]
+    fn a_lock_that_was_lost_is_taken_again_or_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Arc::new(File::open(folder.path()).unwrap());
+        let path = folder.path().join("lock");
+        let held = HeldLock { file: Mutex::new(None), folder: root, name: "lock".into(), path };
+        held.keep().unwrap();
+        let other = Local::new(folder.path());
+        assert_eq!(other.lock("lock", Lock::Exclusive).err().map(|error| error.kind()), Some(Kind::Conflict));
+        held.keep().unwrap();
+        *held.file.lock().unwrap() = None;
+        let taken = other.lock("lock", Lock::Exclusive).unwrap();
+        taken.keep().unwrap();
+        assert!(held.keep().unwrap_err().message().contains("forgot its lock"));
+        drop(taken);
+        held.keep().unwrap();
+    }
+}
