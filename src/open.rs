@@ -54,7 +54,7 @@ pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use examine::{Examination, Judged, Verdict, examine, examine_contents};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
-pub use remote::Reach;
+pub use remote::{LocalCache, Reach};
 pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED, volume_key};
 pub(crate) use volume::find as find_volumes;
 pub use volume::{Volume, VolumeFormat};
@@ -93,7 +93,7 @@ pub struct OpenOptions<'a> {
     /// made.
     pub cache: usize,
     /// How images are reached that are not on this host.
-    pub reach: Reach,
+    pub reach: Reach<'a>,
 }
 
 impl Default for OpenOptions<'_> {

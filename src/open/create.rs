@@ -37,7 +37,7 @@ pub struct CreateOptions {
     /// noise. Without this every block is written, zeros as cipher text.
     pub thin: bool,
     /// How a bucket is reached, if the image is to be in one.
-    pub reach: Reach,
+    pub reach: Reach<'static>,
 }
 
 impl CreateOptions {

@@ -7,12 +7,12 @@ use super::{LAYER, OpenOptions};
 use crate::address;
 use crate::container::{Format, sparsebundle};
 use crate::device::{Access, BlockDevice};
-use crate::store::{Objects, Remote, RemoteOptions, Status, Store};
+use crate::store::{FlushTo, Objects, Remote, RemoteOptions, Status, Store};
 use crate::{Error, Kind, Result};
 
 /// How images are reached that are not on this host.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach {
+pub struct Reach<'a> {
     /// Looks up the variables that name a store and the key to it, see `BucketOptions::from_variables`: the library does not read
     /// the environment itself. The default knows none.
     pub variables: fn(&str) -> Option<String>,
@@ -20,12 +20,33 @@ pub struct Reach {
     pub bytes_per_second: Option<u64>,
     /// Take a bundle in a bucket over from a writer that seems to be alive.
     pub steal_lease: bool,
+    /// A cache on a local disk of what is in a bucket. `None`: what fits into memory is kept there.
+    pub cache: Option<LocalCache<'a>>,
 }
 
-impl Default for Reach {
+impl Default for Reach<'_> {
     fn default() -> Self {
-        Self { variables: |_| None, bytes_per_second: None, steal_lease: false }
+        Self { variables: |_| None, bytes_per_second: None, steal_lease: false, cache: None }
     }
+}
+
+impl Reach<'_> {
+    /// The same without a cache: for what is made anew, which is written once.
+    pub fn without_cache(self) -> Reach<'static> {
+        let Self { variables, bytes_per_second, steal_lease, cache: _ } = self;
+        Reach { variables, bytes_per_second, steal_lease, cache: None }
+    }
+}
+
+/// A cache on a local disk of images in buckets.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalCache<'a> {
+    /// The folder, in which each image has its own.
+    pub folder: &'a Path,
+    /// Bytes of each image that are kept, at most.
+    pub size: u64,
+    /// Where a flush makes things durable.
+    pub flush: FlushTo,
 }
 
 /// What a URL leads to.
@@ -91,7 +112,7 @@ pub(super) fn draft(path: &Path, overwrite: bool, reach: Reach) -> Result<Option
 /// The bundle at `path`, if that is in a bucket: for its checkpoints and snapshots, which concern no image in it.
 pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option<Arc<Remote>>> {
     let Some(("s3", url)) = url(path) else { return Ok(None) };
-    let remote = reach::open(reach::objects(url, reach)?, access, reach)?;
+    let remote = reach::open(url, reach::objects(url, reach)?, access, reach)?;
     if !sparsebundle::is_bundle(&*remote)? {
         return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle"));
     }
@@ -121,40 +142,74 @@ fn unknown(scheme: &str) -> Error {
 
 #[cfg(feature = "s3")]
 mod reach {
+    use std::fs::{DirBuilder, File};
+    use std::io;
+    use std::os::unix::fs::DirBuilderExt;
+
+    use sha2::{Digest, Sha256};
+
     use super::*;
     use crate::store::objects::has_any;
-    use crate::store::{Bucket, BucketOptions, BucketPlace, ObjectFolder, web};
+    use crate::store::{Bucket, BucketOptions, BucketPlace, CacheOptions, Local, ObjectFolder, web};
 
     /// Bytes of a bucket's objects that are kept at hand.
     const MEMORY: u64 = 64 << 20;
 
-    pub(super) fn objects(url: &str, reach: Reach) -> Result<Arc<dyn Objects>> {
+    fn place(url: &str) -> Result<BucketPlace> {
         let invalid =
             || Error::new(Kind::Invalid, LAYER, "has a % without two hexadecimal digits behind it, which is written %25");
-        let place = BucketPlace::parse(&address::percent_decoded(url).ok_or_else(invalid)?)?;
+        BucketPlace::parse(&address::percent_decoded(url).ok_or_else(invalid)?)
+    }
+
+    pub(super) fn objects(url: &str, reach: Reach) -> Result<Arc<dyn Objects>> {
         let mut options = BucketOptions::from_variables(&reach.variables)?;
         options.bytes_per_second = reach.bytes_per_second;
-        Ok(Arc::new(Bucket::new(place, &options)?))
+        Ok(Arc::new(Bucket::new(place(url)?, &options)?))
+    }
+
+    /// The cache of this bundle: in a folder of its own, of which the name tells the store, the bucket and the prefix.
+    fn cache(url: &str, reach: Reach) -> Result<Option<CacheOptions>> {
+        let Some(cache) = reach.cache else { return Ok(None) };
+        let (place, options) = (place(url)?, BucketOptions::from_variables(&reach.variables)?);
+        let endpoint = options.endpoint.as_deref().unwrap_or_default().trim_end_matches('/');
+        let whole = Sha256::digest(format!("{endpoint}\n{}\n{}", place.bucket, place.prefix).as_bytes());
+        let number = whole[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let last = place.prefix.rsplit('/').next().unwrap_or_default();
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+        let name: String = last.chars().map(plain).take(64).collect();
+        let folder = cache.folder.join(format!("{name}-{number:016x}"));
+        make_private(&folder).map_err(|error| Error::io(LAYER, "make the folder of the cache", error).in_file(&folder))?;
+        let shown = folder.display().to_string();
+        Ok(Some(CacheOptions { flush: cache.flush, ..CacheOptions::new(Arc::new(Local::new(folder)), shown, cache.size) }))
+    }
+
+    /// Makes a folder, durably, that is nobody else's business.
+    fn make_private(folder: &Path) -> io::Result<()> {
+        let folder = std::path::absolute(folder)?;
+        let new: Vec<_> = folder.ancestors().take_while(|above| !above.exists()).collect();
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        new.iter().filter_map(|folder| folder.parent()).try_for_each(|above| File::open(above)?.sync_all())
     }
 
     pub(super) fn bucket(url: &str, access: Access, reach: Reach) -> Result<(Arc<dyn Store>, Status)> {
         let objects = objects(url, reach)?;
-        if access == Access::ReadOnly && !is_written_in_place(&*objects)? {
+        if access == Access::ReadOnly && reach.cache.is_none() && !is_written_in_place(&*objects)? {
             return Ok((Arc::new(ObjectFolder::new(objects, MEMORY)), Status::default()));
         }
-        let remote = open(objects, access, reach)?;
+        let remote = open(url, objects, access, reach)?;
         let status = remote.status();
         Ok((remote, status))
     }
 
     /// The bundle behind `objects`, to be changed only where there is one.
-    pub(super) fn open(objects: Arc<dyn Objects>, access: Access, reach: Reach) -> Result<Arc<Remote>> {
+    pub(super) fn open(url: &str, objects: Arc<dyn Objects>, access: Access, reach: Reach) -> Result<Arc<Remote>> {
         // Where there is no bundle, nothing is left behind either.
         let is_missing = || Ok::<_, Error>(objects.stat("Info.plist")?.is_none() && objects.stat("Info.bckup")?.is_none());
         if access == Access::ReadWrite && !is_written_in_place(&*objects)? && is_missing()? {
             return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle: it has no Info.plist"));
         }
-        Remote::open(objects, &RemoteOptions { access, steal: reach.steal_lease, ..RemoteOptions::default() })
+        let cache = cache(url, reach)?;
+        Remote::open(objects, &RemoteOptions { access, steal: reach.steal_lease, cache, ..RemoteOptions::default() })
     }
 
     /// Whether the newest state of a bundle is that of its log, see docs/formats/object-store.md, and not the plain names'.
@@ -186,7 +241,7 @@ mod reach {
         Err(without())
     }
 
-    pub(super) fn open(_objects: Arc<dyn Objects>, _access: Access, _reach: Reach) -> Result<Arc<Remote>> {
+    pub(super) fn open(_url: &str, _objects: Arc<dyn Objects>, _access: Access, _reach: Reach) -> Result<Arc<Remote>> {
         Err(without())
     }
 

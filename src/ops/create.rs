@@ -72,7 +72,7 @@ pub struct CreateOptions {
     /// What is put into a compressed or read-only image beside its disk, such as a licence.
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the image is to be in one.
-    pub reach: Reach,
+    pub reach: Reach<'static>,
 }
 
 /// A volume to be made.

@@ -28,7 +28,7 @@ pub use local::{Local, LocalFile};
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
 pub use objects::{MemoryObjects, ObjectFolder, ObjectMeta, Objects};
-pub use remote::{Checkpointed, Holder, Remote, RemoteOptions, Snapshot, Status};
+pub use remote::{CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status};
 
 /// A folder of devices.
 ///

@@ -163,9 +163,9 @@ fn requests_come_late() {
 
 /// A store that is gone after so many requests.
 #[derive(Debug)]
-struct Gone {
-    inner: Arc<dyn Objects>,
-    left: AtomicI64,
+pub(super) struct Gone {
+    pub(super) inner: Arc<dyn Objects>,
+    pub(super) left: AtomicI64,
 }
 
 impl Gone {

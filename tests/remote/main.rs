@@ -1,6 +1,7 @@
 //! Bundles on an object store: what every store and device must do, writers who race, requests that get lost or come late.
 
 mod adversity;
+mod cache;
 mod checkpoints;
 mod drafts;
 mod writers;

@@ -38,7 +38,7 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     checkpoint: Option<u64>,
     /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes that wait; 16m without it
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
-    cache_size: Option<u64>,
+    catalog_memory: Option<u64>,
     #[command(flatten)]
     reaching: Reaching,
     #[command(flatten)]
@@ -106,13 +106,13 @@ impl<U: Args + Keys> Opening<U> {
             keys: Some(&self.unlocking),
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
-            cache: self.cache_size.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             reach: self.reach(),
         }
     }
 
     /// How images elsewhere are reached.
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         self.reaching.reach()
     }
 }

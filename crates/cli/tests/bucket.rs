@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Output;
+use std::sync::OnceLock;
 
-use bandsaw::device::Access;
-use bandsaw::open::{self, OpenOptions, Reach};
+use bandsaw::device::{Access, BlockDeviceExt};
+use bandsaw::open::{self, LocalCache, OpenOptions, Reach};
+use bandsaw::store::FlushTo;
 use ceph::Ceph;
 use common::{Scratch, stderr};
 use serde_json::Value;
@@ -82,6 +84,7 @@ fn a_bundle_lives_in_a_bucket() {
     from_create_to_checkpoint(&bench, &ceph);
     nothing_is_left_of_what_fails(&bench, &ceph);
     what_waits_for_a_checkpoint_is_told(&bench);
+    what_was_flushed_to_a_cache_is_not_lost(&bench);
     the_table_of_verbs_is_true(&bench);
 }
 
@@ -132,10 +135,16 @@ fn nothing_is_left_of_what_fails(bench: &Bench, ceph: &Ceph) {
     assert!(!ceph.keys("test").iter().any(|key| key.starts_with("none/")), "{:?}", ceph.keys("test"));
 }
 
+static VARIABLES: OnceLock<BTreeMap<&str, String>> = OnceLock::new();
+
+/// For what is done in this process.
+fn variables(name: &str) -> Option<String> {
+    VARIABLES.get()?.get(name).cloned()
+}
+
 fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
-    static VARIABLES: std::sync::OnceLock<BTreeMap<&str, String>> = std::sync::OnceLock::new();
     VARIABLES.set(bench.variables.iter().cloned().collect()).unwrap();
-    let reach = Reach { variables: |name| VARIABLES.get()?.get(name).cloned(), ..Reach::default() };
+    let reach = Reach { variables, ..Reach::default() };
     let options = OpenOptions { access: Access::ReadWrite, reach, ..OpenOptions::default() };
     let image = open::open(Path::new(IMAGE), &options).unwrap();
     image.disk().write_at(40 << 20, &[1; 4096]).unwrap();
@@ -148,6 +157,58 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
     assert!(refused.contains("is in use by") && refused.contains("--steal-lease"), "{refused}");
     drop(image);
     assert!(bench.ok(&format!("info {IMAGE}")).contains("plain names are up to date"));
+}
+
+/// A program that flushes to its cache vanishes. Its successor with that cache finds what was flushed, unless another wrote the image.
+fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
+    let image = "s3://test/cached/Docs.sparsebundle";
+    bench.ok(&format!("create {image} --size 64m --fs hfs+"));
+    let (folder, held) = (bench.scratch.path("cache"), bench.scratch.path("held"));
+    let reach = Reach {
+        variables,
+        steal_lease: true,
+        cache: Some(LocalCache { folder: &folder, size: 16 << 20, flush: FlushTo::Local }),
+        ..Reach::default()
+    };
+    let options = OpenOptions { access: Access::ReadWrite, reach, ..OpenOptions::default() };
+    let opened = open::open(Path::new(image), &options).unwrap();
+    let cache = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    // What a crash would leave of the folder, if it came before the store has everything.
+    fs::create_dir(&held).unwrap();
+    let keep = |name: &str| fs::copy(cache.join(name), held.join(name));
+    loop {
+        opened.disk().write_at(60 << 20, &[7; 8192]).unwrap();
+        opened.disk().flush().unwrap();
+        if keep("journal").is_ok() {
+            break;
+        }
+    }
+    keep("blocks").unwrap();
+    // The process that vanished is this one, and has the lock on its folder.
+    std::mem::forget(opened);
+    let put_back = |folder: &Path| {
+        for name in ["journal", "blocks"] {
+            fs::copy(held.join(name), folder.join(name)).unwrap();
+        }
+    };
+    let disk = || {
+        let reading = OpenOptions { access: Access::ReadOnly, reach: reach.without_cache(), ..options };
+        open::open(Path::new(image), &reading).unwrap().disk().read_vec(60 << 20, 8192).unwrap()
+    };
+    let elsewhere = bench.scratch.path("elsewhere").join(cache.file_name().unwrap());
+    fs::create_dir_all(&elsewhere).unwrap();
+    put_back(&elsewhere);
+    bench.ok(&format!("mkdir --steal-lease --cache elsewhere {image}:/found"));
+    assert_eq!(disk(), [7; 8192]);
+    assert!(!elsewhere.join("journal").exists());
+    put_back(&elsewhere);
+    let refused = bench.fails(&format!("put --cache elsewhere --from letter {image}:/letter"));
+    assert!(refused.contains("elsewhere/Docs.sparsebundle-") && refused.contains("remove the folder"), "{refused}");
+    fs::remove_dir_all(&elsewhere).unwrap();
+    bench.ok(&format!("put --cache elsewhere --flush local --from letter {image}:/letter"));
+    assert_eq!(bench.ok(&format!("cat --cache elsewhere {image}:/letter")), "dear diary");
+    assert!(elsewhere.join("index").exists());
+    assert_eq!(bench.ok(&format!("cat {image}:/letter")), "dear diary");
 }
 
 /// What docs/object-stores.md says: verbs that go one way, and whether they work.
@@ -173,7 +234,8 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
     for line in LINES {
         let row = table.iter().find(|(verbs, _)| verbs.contains(&verb_of(line)));
         let (_, works) = row.unwrap_or_else(|| panic!("{line} is not in the table"));
-        let line = line.replace('@', IMAGE).replace('#', encrypted);
+        let with_cache = if *works { " --cache kept" } else { "" };
+        let line = line.replace('@', IMAGE).replace('#', encrypted) + with_cache;
         if *works {
             bench.ok(&line);
         } else {

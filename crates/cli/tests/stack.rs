@@ -87,7 +87,7 @@ fn a_stack_is_made_shown_flattened_and_committed() {
     let uuid = |name: &str| scratch.json(&["info", name])["asif"]["uuid"].as_str().unwrap().to_owned();
     let base_uuid = uuid("base.asif");
     assert_eq!((&made["kind"], &made["parent"]), (&"overlay".into(), &base_uuid.clone().into()));
-    scratch.ok(&["stack", "create", "--cache", "base.asif", "cache.asif"]);
+    scratch.ok(&["stack", "create", "--read-cache", "base.asif", "cache.asif"]);
     let bigger = scratch.json(&["stack", "create", "--size", "50m", "base.asif", "monday.asif", "bigger.asif"]);
     assert_eq!((&bigger["parent"], &bigger["size"]), (&made["uuid"], &(50 << 20).into()));
     scratch.ok(&["stack", "create", "base.asif", "monday.asif", "tuesday.asif"]);
@@ -169,7 +169,7 @@ fn what_does_not_fit_is_refused_by_name() {
     scratch.ok(&["create", "longer.img", "--size", "9m"]);
     scratch.ok(&["stack", "create", "one.asif", "layer.asif"]);
     scratch.ok(&["stack", "create", "raw.img", "over raw.asif"]);
-    scratch.ok(&["stack", "create", "--cache", "one.asif", "cache.asif"]);
+    scratch.ok(&["stack", "create", "--read-cache", "one.asif", "cache.asif"]);
     let names = scratch.names();
     for (code, args, told) in [
         (4, &["info", "--shadow", "layer.asif", "other.asif"][..], "layer.asif: stack: was made over an image with UUID"),
@@ -184,7 +184,7 @@ fn what_does_not_fit_is_refused_by_name() {
         (6, &["stack", "info", "one.asif", "raw.img"], "raw.img: image: is no layer or shadow file"),
         (2, &["stack", "commit", "one.asif", "cache.asif"], "a cache holds only copies"),
         (2, &["stack", "commit", "one.asif", "cache.asif", "layer.asif"], "leave it out"),
-        (2, &["stack", "create", "--cache", "one.asif", "cache.asif", "new.asif"], "a stack has only one"),
+        (2, &["stack", "create", "--read-cache", "one.asif", "cache.asif", "new.asif"], "a stack has only one"),
         (2, &["stack", "create", "--block-size", "1024", "one.asif", "new.asif"], "512 or 4096"),
         (4, &["stack", "create", "one.asif", "layer.asif"], "--overwrite"),
         (2, &["stack", "info", "--shadow", "layer.asif", "one.asif"], "without the option"),
@@ -214,7 +214,7 @@ fn the_cache_is_filled_by_what_is_written_beside_it() {
     let scratch = Scratch::new();
     base(&scratch, "base.img");
     spoil(&scratch.path("base.img"));
-    scratch.ok(&["stack", "create", "--cache", "base.img", "cache.asif"]);
+    scratch.ok(&["stack", "create", "--read-cache", "base.img", "cache.asif"]);
     let empty = fs::metadata(scratch.path("cache.asif")).unwrap().blocks();
     scratch.ok(&["ls", "--shadow", "cache.asif", "base.img"]);
     assert_eq!(fs::metadata(scratch.path("cache.asif")).unwrap().blocks(), empty, "reading changes nothing");

@@ -53,7 +53,7 @@ pub struct ConvertOptions {
     /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing is taken from the source.
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the new image is to be in one.
-    pub reach: Reach,
+    pub reach: Reach<'static>,
 }
 
 impl ConvertOptions {

@@ -76,7 +76,7 @@ impl Remote {
     pub fn checkpoint(&self, advanced: &(dyn Fn(u64) -> Result<()> + Sync)) -> Result<Checkpointed> {
         self.shared().commit()?;
         self.shared().wait_settled(advanced)?;
-        self.shared().checkpoint(advanced)
+        self.shared().with_flushes_to_store(|| self.shared().checkpoint(advanced))
     }
 
     /// How the bundle stands, as of when it was opened or of the last commit since.
@@ -286,6 +286,7 @@ impl Shared {
     pub(super) fn clear(&self, log: &mut Log) -> Result<u64> {
         let moving = self.moving();
         let mut needed: HashSet<ObjectId> = self.uncommitted();
+        needed.extend(self.recorded_objects());
         needed.extend(log.state.objects());
         for snapshot in log.state.snapshots.values().flatten() {
             needed.insert(snapshot.manifest);

@@ -19,7 +19,7 @@ impl Shared {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable that was changed before this was called.
+    /// Makes everything durable in the store that was changed before this was called.
     pub(super) fn commit(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
             return Ok(());
@@ -29,9 +29,13 @@ impl Shared {
         if self.draft().is_some() {
             return Ok(());
         }
-        let noted = mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner));
-        let Some(log) = log.as_mut().filter(|_| !noted.is_empty()) else { return Ok(()) };
-        self.commit_names(log, noted.into_iter().collect()).map_err(|error| self.lose(error))
+        let flushes = self.flushed_locally();
+        let noted = mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner).names);
+        let Some(log) = log.as_mut() else { return Ok(()) };
+        if !noted.is_empty() {
+            self.commit_names(log, noted.into_iter().collect()).map_err(|error| self.lose(error))?;
+        }
+        self.settle(flushes)
     }
 
     fn commit_names(&self, log: &mut Log, noted: Vec<String>) -> Result<()> {

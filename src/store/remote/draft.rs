@@ -35,7 +35,7 @@ impl Remote {
     /// [`Kind::Conflict`] if there are files already, unless `overwrite` is set: they are replaced when this is published,
     /// and their snapshots stay.
     pub fn draft(objects: Arc<dyn Objects>, options: &RemoteOptions, overwrite: bool) -> Result<Arc<Self>> {
-        let options = RemoteOptions { access: Access::ReadWrite, snapshot: None, ..options.clone() };
+        let options = RemoteOptions { access: Access::ReadWrite, snapshot: None, cache: None, ..options.clone() };
         let known = Log::load(&*objects)?;
         let is_empty = is_empty(&*objects, known.as_ref())?;
         if !is_empty && !overwrite {
@@ -44,14 +44,15 @@ impl Remote {
         let (log, heartbeat, draft) = if known.is_none() && is_empty {
             (Log::blank(options.part), None, Draft::New(options.clone()))
         } else {
-            let log = lease::acquire(&objects, &options)?;
+            let log = lease::acquire(&objects, &options, &|_, _| Ok(()))?;
             let heartbeat = Heartbeat::start(objects.clone(), &log.state, options.expiry)?;
             (log, Some(heartbeat), Draft::Replacing)
         };
         let appeared = !overwrite && has_files(&log);
-        let shared = Arc::new(Shared::new(objects, &options, Some(log))?);
+        let shared = Arc::new(Shared::new(objects, &options, Some(log), None)?);
         shared.begin_draft(draft);
-        let remote = Arc::new(Self { session: Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat) }) });
+        let remote =
+            Arc::new(Self { session: Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat), uploads: Mutex::new(None) }) });
         if appeared { Err(taken()) } else { Ok(remote) }
     }
 
@@ -148,7 +149,7 @@ impl Shared {
         if known.is_some() || !is_empty(&*self.objects, None)? {
             return Err(taken());
         }
-        let mut log = lease::acquire(&self.objects, &RemoteOptions { steal: false, ..options.clone() })?;
+        let mut log = lease::acquire(&self.objects, &RemoteOptions { steal: false, ..options.clone() }, &|_, _| Ok(()))?;
         if log.state.generation != FIRST || has_files(&log) {
             let entry = log.next(What::Release)?;
             log.append(&*self.objects, entry)?;

@@ -3,20 +3,16 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread;
 
 use super::Session;
+use super::cache::Key;
 use super::layout::{FileState, LAYER, Part};
-use super::pages::{Count, Leaving, PAGE, Pages, Source};
+use super::pages::{Count, Held, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
 use crate::store::Put;
 use crate::{Error, Kind, Result};
 
-/// What is read ahead at most of sequential reads, in bytes.
-const MOST_AHEAD: u64 = 4 << 20;
-/// What one of several connections fetches at least of one request, in bytes.
-const LEAST_FETCH: u64 = 1 << 20;
 /// What is written before it is asked again whether there is room, in bytes.
 const AT_ONCE: usize = 4 << 20;
 
@@ -30,9 +26,11 @@ pub(super) struct File {
     leaving: Mutex<()>,
     /// It is in the list of what the next commit tells.
     pub(super) noted: AtomicBool,
+    /// It is in the list of what the next flush to the local disk tells.
+    pub(super) noted_locally: AtomicBool,
     /// Where a read would begin that goes on from the last one, and how many bytes that is worth reading ahead.
-    next: AtomicU64,
-    ahead: AtomicU64,
+    pub(super) next: AtomicU64,
+    pub(super) ahead: AtomicU64,
 }
 
 impl File {
@@ -43,9 +41,16 @@ impl File {
             pages: RwLock::new(Pages { version: shared.version_of(&base), least: base.len, base, ..Pages::default() }),
             leaving: Mutex::new(()),
             noted: AtomicBool::new(false),
+            noted_locally: AtomicBool::new(false),
             next: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
         }
+    }
+
+    /// Whoever makes the file tells of it once it has its name.
+    pub(super) fn set_noted(&self) {
+        self.noted.store(true, Ordering::SeqCst);
+        self.noted_locally.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn pages(&self) -> RwLockReadGuard<'_, Pages> {
@@ -79,19 +84,27 @@ impl File {
         stored.map(drop)
     }
 
-    fn store_bytes(&self, shared: &Shared, start: u64, len: u64, base: Option<(Source, u64)>, pages: &[Leaving]) -> Result<Part> {
+    fn store_bytes(
+        &self,
+        shared: &Shared,
+        start: u64,
+        len: u64,
+        base: Option<(Source, u64)>,
+        pages: &[(u64, Held)],
+    ) -> Result<Part> {
         let mut body = vec![0; len as usize];
         if let Some((source, rest)) = base {
             let stored = rest.min(len) as usize;
             self.fetch(shared, source, &mut body[..stored])?;
         }
-        for (page, bytes) in pages {
+        for (page, held) in pages {
             let at = (page * PAGE - start) as usize;
             let Some(to) = body.get_mut(at..) else { continue };
             let n = to.len().min(PAGE as usize);
-            match bytes {
-                Some(bytes) => to[..n].copy_from_slice(&bytes[..n]),
-                None => to[..n].fill(0),
+            match held {
+                Held::Zeros => to[..n].fill(0),
+                Held::Memory(bytes, _) => to[..n].copy_from_slice(&bytes[..n]),
+                Held::Disk(block) => to[..n].copy_from_slice(&self.bytes_of(shared, block)?[..n]),
             }
         }
         if is_zero(&body) {
@@ -99,93 +112,26 @@ impl File {
         }
         let object = shared.new_object();
         shared.objects.put(&object.key(), &body, Put::Replace)?;
-        Ok(Part { object: Some(object), offset: 0, len })
-    }
-
-    /// Fills `into` from the store, large pieces over several connections.
-    fn fetch(&self, shared: &Shared, source: Source, into: &mut [u8]) -> Result<()> {
-        let (key, offset) = match source {
-            Source::Zeros => {
-                into.fill(0);
-                return Ok(());
-            }
-            Source::Object(object, offset) => (object.key(), offset),
-            Source::Plain(offset) => (self.name.clone(), offset),
-        };
-        let read = |offset: u64, into: &mut [u8]| match shared.objects.read_at(&key, offset, into)? {
-            Some(n) if n == into.len() => Ok(()),
-            found => Err(shared.moved_on(&key, offset, found)),
-        };
-        let each = (into.len() as u64).div_ceil(shared.connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
-        if into.len() as u64 <= each {
-            read(offset, into)?;
-        } else {
-            thread::scope(|scope| {
-                let offsets = (0..).map(|n| offset + n * each);
-                let pieces = into.chunks_mut(each as usize).zip(offsets);
-                let threads: Vec<_> = pieces.map(|(piece, at)| scope.spawn(move || read(at, piece))).collect();
-                let mut done = Ok(());
-                for thread in threads {
-                    done = done.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        if let Some(cache) = &shared.cache {
+            let key = Key::of_object(object, 0);
+            for (n, bytes) in (0..).zip(body.chunks(PAGE as usize)) {
+                let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
+                match held {
+                    Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
+                        cache.adopt(key.after(n * PAGE), bytes.len(), block.clone());
+                    }
+                    _ => cache.keep(key.after(n * PAGE), bytes),
                 }
-                done
-            })?;
-        }
-        match source {
-            // Somebody may have replaced it while it was read, or long before.
-            Source::Plain(_) => self.check_plain(shared),
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses a plain object that is not the one that the file was opened with.
-    pub(super) fn check_plain(&self, shared: &Shared) -> Result<()> {
-        let Some(plain) = self.pages().base.plain.clone() else { return Ok(()) };
-        shared.check_plain(&self.name, &plain)
-    }
-
-    /// Brings pages into memory, from `page` on and up to that of `last`; more where reads go on from each other.
-    fn load(&self, shared: &Shared, page: u64, last: u64) -> Result<()> {
-        let staying = shared.staying();
-        let (source, bytes) = {
-            let inner = self.pages();
-            let (source, rest) = inner.source(page, shared.part);
-            let mut wanted = (last + 1 - page) * PAGE;
-            if self.next.load(Ordering::Relaxed) == page * PAGE {
-                let ahead = (self.ahead.load(Ordering::Relaxed) * 2).clamp(PAGE, MOST_AHEAD);
-                self.ahead.store(ahead, Ordering::Relaxed);
-                wanted = wanted.max(ahead);
-            } else {
-                self.ahead.store(0, Ordering::Relaxed);
-            }
-            let next_known = inner.pages.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
-            let most = shared.part.min(shared.most_fetched());
-            (source, rest.min(wanted).min(next_known).min(inner.base.len.saturating_sub(page * PAGE)).min(most))
-        };
-        let mut fetched = vec![0; bytes as usize];
-        self.fetch(shared, source, &mut fetched)?;
-        let mut inner = self.pages_mut();
-        let mut count = Count::default();
-        let (source_now, rest_now) = inner.source(page, shared.part);
-        if source_now == source && rest_now >= bytes && inner.base.len >= page * PAGE + bytes {
-            let now = shared.tick();
-            for (number, bytes) in (page..).zip(fetched.chunks(PAGE as usize)) {
-                let mut whole = bytes.to_vec();
-                whole.resize(PAGE as usize, 0);
-                count.add(inner.insert_clean(number, whole, now));
             }
         }
-        drop((inner, staying));
-        shared.count(count);
-        shared.evict();
-        Ok(())
+        Ok(Part { object: Some(object), offset: 0, len })
     }
 
     fn read_at(&self, shared: &Shared, offset: u64, buf: &mut [u8]) -> Result<()> {
         let end = self.info(Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
         let mut at = offset;
         while at < end {
-            let missing = {
+            let wanted = {
                 let inner = self.pages();
                 self.info_of(&inner, Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
                 let now = shared.tick();
@@ -198,11 +144,12 @@ impl File {
                             known.used.store(now, Ordering::Relaxed);
                             match &known.bytes {
                                 Some(bytes) => out.copy_from_slice(&bytes[within..within + n]),
+                                None if known.block.is_some() => break Some((page, true)),
                                 None => out.fill(0),
                             }
                         }
                         None if inner.source(page, shared.part).0 == Source::Zeros => out.fill(0),
-                        None => break Some(page),
+                        None => break Some((page, false)),
                     }
                     at += n as u64;
                     if at == end {
@@ -210,8 +157,10 @@ impl File {
                     }
                 }
             };
-            if let Some(page) = missing {
-                self.load(shared, page, (end - 1) / PAGE)?;
+            match wanted {
+                Some((page, true)) => self.recall(shared, page)?,
+                Some((page, false)) => self.load(shared, page, (end - 1) / PAGE)?,
+                None => {}
             }
         }
         self.next.store(end.next_multiple_of(PAGE), Ordering::Relaxed);
@@ -226,12 +175,18 @@ impl File {
             let n = (PAGE - within).min(range.end - at);
             let mut inner = self.pages_mut();
             self.info_of(&inner, Access::ReadWrite).check(LAYER, range.start, range.end - range.start)?;
-            let known = inner.pages.contains_key(&page);
-            let zeros = !known && inner.source(page, shared.part).0 == Source::Zeros;
+            let known = inner.pages.get(&page);
+            let on_disk = known.is_some_and(|known| known.only_on_disk().is_some());
+            let known = known.is_some() && !on_disk;
+            let zeros = !known && !on_disk && inner.source(page, shared.part).0 == Source::Zeros;
             let whole = within == 0 && (n == PAGE || at + n == inner.base.len);
             if !(known || zeros || whole) {
                 drop(inner);
-                self.load(shared, page, page)?;
+                if on_disk {
+                    self.recall(shared, page)?
+                } else {
+                    self.load(shared, page, page)?
+                }
                 continue;
             }
             let now = shared.tick();
@@ -285,7 +240,7 @@ impl File {
             return Err(Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start));
         }
         let kind_at = |page: u64| match inner.pages.get(&page) {
-            Some(known) if known.bytes.is_some() => ExtentKind::Data,
+            Some(known) if known.bytes.is_some() || known.block.is_some() => ExtentKind::Data,
             Some(_) => ExtentKind::Zero,
             None if inner.source(page, shared.part).0 == Source::Zeros => ExtentKind::Zero,
             None => ExtentKind::Data,
@@ -352,14 +307,19 @@ impl BlockDevice for Opened {
     }
 
     fn flush(&self) -> Result<()> {
-        self.shared().commit()
+        self.shared().flush()
     }
 
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         self.info().check_writable(LAYER)?;
         self.shared().check_changeable()?;
         let _leaving = self.file.leaving();
-        let count = self.file.pages_mut().set_len(len, self.shared().part);
+        let count = loop {
+            let mut pages = self.file.pages_mut();
+            let Some(page) = pages.to_recall(len) else { break pages.set_len(len, self.shared().part) };
+            drop(pages);
+            self.file.recall(self.shared(), page)?;
+        };
         self.shared().count(count);
         self.shared().note(&self.file);
         Ok(())

@@ -236,7 +236,7 @@ impl Document {
     }
 }
 
-fn encode_file(text: &mut String, name: &str, file: &FileState) {
+pub(super) fn encode_file(text: &mut String, name: &str, file: &FileState) {
     let _ = write!(text, "file {name} {}", file.len);
     if let Some(plain) = &file.plain {
         let _ = write!(text, " {} {} {}", plain.len, plain.size, escaped(&plain.tag));
@@ -259,10 +259,7 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     };
     fields.end()?;
     let mut fields = lines.expect("parts")?;
-    let part = fields.number()?;
-    if !part.is_power_of_two() || !PARTS.contains(&part) {
-        return Err(fields.odd("expected a power of two from 64 KiB to 1 GiB"));
-    }
+    let part = fields.part_len()?;
     let settled = match fields.word()? {
         "settled" => true,
         "unsettled" => false,
@@ -295,27 +292,14 @@ impl Document {
             return take_part(fields, file, self.part);
         }
         self.finish(current.take());
-        let name = fields.text()?;
-        crate::store::check_name(&name).map_err(|_| fields.odd("expected a name within the image"))?;
-        if name.starts_with(ROOT) {
-            return Err(fields.odd("expected a name outside .bandsaw/"));
-        }
+        let name = fields.name()?;
         let known = match word {
             "snapshot" | "dropped" => self.snapshots.contains_key(&name),
             _ => self.names.contains_key(&name),
         };
         match word {
             _ if known => return Err(fields.odd("expected each name once")),
-            "file" => {
-                let file = FileState { len: fields.number()?, plain: take_plain(fields)?, parts: BTreeMap::new() };
-                if file.len > LONGEST {
-                    return Err(fields.odd("expected a length that a file can have"));
-                }
-                if file.plain.as_ref().is_some_and(|plain| plain.len > file.len.min(plain.size)) {
-                    return Err(fields.odd("expected no more of the plain object than of the file"));
-                }
-                *current = Some((name, file));
-            }
+            "file" => *current = Some((name, take_file(fields)?)),
             "gone" => drop(self.names.insert(name, Name::Gone)),
             "done" if role == Role::Entry => drop(self.names.insert(name, Name::Done)),
             "snapshot" => {
@@ -335,6 +319,18 @@ impl Document {
     }
 }
 
+/// A file without its parts.
+pub(super) fn take_file(fields: &mut Fields<'_>) -> Result<FileState> {
+    let file = FileState { len: fields.number()?, plain: take_plain(fields)?, parts: BTreeMap::new() };
+    if file.len > LONGEST {
+        return Err(fields.odd("expected a length that a file can have"));
+    }
+    if file.plain.as_ref().is_some_and(|plain| plain.len > file.len.min(plain.size)) {
+        return Err(fields.odd("expected no more of the plain object than of the file"));
+    }
+    Ok(file)
+}
+
 fn take_plain(fields: &mut Fields<'_>) -> Result<Option<Plain>> {
     if fields.is_empty() {
         return Ok(None);
@@ -342,7 +338,7 @@ fn take_plain(fields: &mut Fields<'_>) -> Result<Option<Plain>> {
     Ok(Some(Plain { len: fields.number()?, size: fields.number()?, tag: fields.text()? }))
 }
 
-fn take_part(fields: &mut Fields<'_>, file: &mut FileState, part: u64) -> Result<()> {
+pub(super) fn take_part(fields: &mut Fields<'_>, file: &mut FileState, part: u64) -> Result<()> {
     let index = fields.number()?;
     let (object, offset, len) = (fields.object()?, fields.number()?, fields.number()?);
     let fits = index.checked_mul(part).is_some_and(|start| start < file.len && len <= (file.len - start).min(part));
@@ -356,6 +352,25 @@ fn take_part(fields: &mut Fields<'_>, file: &mut FileState, part: u64) -> Result
 }
 
 impl Fields<'_> {
+    /// A name of a file of the bundle.
+    pub(super) fn name(&mut self) -> Result<String> {
+        let name = self.text()?;
+        crate::store::check_name(&name).map_err(|_| self.odd("expected a name within the image"))?;
+        if name.starts_with(ROOT) {
+            return Err(self.odd("expected a name outside .bandsaw/"));
+        }
+        Ok(name)
+    }
+
+    /// Bytes of a part.
+    pub(super) fn part_len(&mut self) -> Result<u64> {
+        let part = self.number()?;
+        if !part.is_power_of_two() || !PARTS.contains(&part) {
+            return Err(self.odd("expected a power of two from 64 KiB to 1 GiB"));
+        }
+        Ok(part)
+    }
+
     /// An object, or `-` for none.
     fn object(&mut self) -> Result<Option<ObjectId>> {
         match self.word()? {

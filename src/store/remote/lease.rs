@@ -5,11 +5,12 @@
 //! stays the same for longer than a heartbeat takes.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::RemoteOptions;
+use super::beats::Beats;
 use super::layout::{Document, Holder, LAYER, What, lease_key, log_key};
 use super::log::{Appended, Log};
 use crate::store::Put;
@@ -48,8 +49,13 @@ fn utc(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Takes the right to write over, where nobody has it or nobody uses it.
-pub(super) fn acquire(objects: &Arc<dyn Objects>, options: &RemoteOptions) -> Result<Log> {
+/// Takes the right to write over, where nobody has it or nobody uses it. `announce` is told of the newest state and of the entry
+/// by which that is done, before it is; an error from it leaves things as they are.
+pub(super) fn acquire(
+    objects: &Arc<dyn Objects>,
+    options: &RemoteOptions,
+    announce: &dyn Fn(&Document, &Document) -> Result<()>,
+) -> Result<Log> {
     for _ in 0..TRIES {
         let Some(mut log) = Log::load(&**objects)? else {
             Log::begin(&**objects, options.part)?;
@@ -62,6 +68,7 @@ pub(super) fn acquire(objects: &Arc<dyn Objects>, options: &RemoteOptions) -> Re
         let mut entry = log.next(What::Take)?;
         entry.holder = Holder::here();
         entry.settled = log.state.settled && !held;
+        announce(&log.state, &entry)?;
         match log.append(&**objects, entry)? {
             Appended::Done if log.is_void(&**objects)? => drop(objects.remove(&log_key(log.state.number))?),
             Appended::Done => return Ok(log),
@@ -105,10 +112,7 @@ fn is_abandoned(objects: &dyn Objects, state: &Document, options: &RemoteOptions
 
 /// Renews a lease until it is dropped.
 #[derive(Debug)]
-pub(super) struct Heartbeat {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct Heartbeat(#[expect(dead_code, reason = "held, not read")] Beats);
 
 impl Heartbeat {
     /// Puts the lease object, and puts it again from time to time. The first put tells whether the store can be written.
@@ -116,36 +120,14 @@ impl Heartbeat {
         let (key, holder) = (lease_key(state.generation), state.holder.clone());
         let text = move |beat: u64| format!("{beat}: {holder}\n");
         objects.put(&key, text(0).as_bytes(), Put::IfAbsent)?;
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let stopped = stop.clone();
-        let beats = move || {
-            let (stop, changed) = &*stopped;
-            let mut stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
-            for beat in 1.. {
-                let waited = changed.wait_timeout_while(stop, expiry / BEATS, |stop| !*stop);
-                stop = waited.unwrap_or_else(PoisonError::into_inner).0;
-                if *stop {
-                    return;
-                }
-                drop(stop);
-                // One that is missed is made good by the next, and nothing but politeness depends on it.
-                let _ = objects.put(&key, text(beat).as_bytes(), Put::Replace);
-                stop = stopped.0.lock().unwrap_or_else(PoisonError::into_inner);
-            }
+        let mut beat = 0;
+        let renew = move || {
+            beat += 1;
+            // One that is missed is made good by the next, and nothing but politeness depends on it.
+            let _ = objects.put(&key, text(beat).as_bytes(), Put::Replace);
+            true
         };
-        let thread = thread::Builder::new().name("lease".into()).spawn(beats);
-        let thread = thread.map_err(|error| Error::io(LAYER, "start a thread", error))?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Beats::start("lease", expiry / BEATS, renew).map(Self)
     }
 }
 

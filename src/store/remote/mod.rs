@@ -9,32 +9,40 @@
 //! ```
 //!
 //! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`], and one budget bounds them all
-//! ([`shared`]). A new bundle is a [`draft`] first.
+//! ([`shared`]). A new bundle is a [`draft`] first. A [`cache`] on a local disk holds what memory does not, and flushes
+//! where that is enough ([`locally`]).
 
+mod beats;
+mod cache;
 mod checkpoint;
 mod commit;
 mod draft;
+mod fetch;
 mod fields;
 mod file;
 mod layout;
 mod lease;
+mod locally;
 mod log;
 mod pages;
 mod shared;
 mod snapshots;
 mod store;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::objects::Objects;
 use crate::device::Access;
 use crate::{Error, Kind, Result};
-use layout::LAYER;
+use beats::Beats;
+use cache::Cache;
+use layout::{Document, LAYER};
 use lease::Heartbeat;
 use log::Log;
 use shared::Shared;
 
+pub use cache::{CacheOptions, FlushTo};
 pub use checkpoint::{Checkpointed, Status};
 pub use layout::Holder;
 pub use snapshots::Snapshot;
@@ -56,6 +64,8 @@ pub struct RemoteOptions {
     pub expiry: Duration,
     /// How long requests of a writer that was gone may still arrive.
     pub grace: Duration,
+    /// A cache on a local disk. A [draft](Remote::draft) has none.
+    pub cache: Option<CacheOptions>,
     /// Bytes of an object at most, a power of two; of a bundle that is written for the first time.
     pub part: u64,
 }
@@ -70,6 +80,7 @@ impl Default for RemoteOptions {
             connections: 8,
             expiry: Duration::from_secs(30),
             grace: Duration::from_secs(60),
+            cache: None,
             part: 8 << 20,
         }
     }
@@ -77,8 +88,8 @@ impl Default for RemoteOptions {
 
 /// An open bundle on an object store, as the [`Store`](super::Store) of its files.
 ///
-/// A flush of any file, and [`sync`](super::Store::sync), is one commit of everything that was changed until then: whoever
-/// opens the bundle sees all of it or nothing. Once neither this nor any of its files is used any more, what was changed is
+/// A flush of any file, and [`sync`](super::Store::sync), is one commit of everything that was changed until then (unless it goes to
+/// a [cache](FlushTo::Local)): whoever opens the bundle sees all of it or nothing. Once neither this nor any of its files is used any more, what was changed is
 /// committed and the bundle is free for the next writer; [`close`](Self::close) does that and says whether it worked.
 #[derive(Debug)]
 pub struct Remote {
@@ -91,10 +102,13 @@ struct Session {
     shared: Arc<Shared>,
     /// `None` once it is closed, and where nothing can be changed.
     heartbeat: Mutex<Option<Heartbeat>>,
+    /// Of what is flushed locally.
+    uploads: Mutex<Option<Beats>>,
 }
 
 impl Remote {
-    /// Opens what is behind `objects`. [`Kind::Conflict`], naming the holder, if somebody else writes it.
+    /// Opens what is behind `objects`. [`Kind::Conflict`], naming the holder, if somebody else writes it; and where the cache holds
+    /// what was flushed to it alone, and somebody else has written the bundle since. Else that is committed first.
     pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
         if !options.part.is_power_of_two() || options.part < pages::PAGE || options.part > 1 << 30 {
             return Err(Error::new(Kind::Invalid, LAYER, "expected a power of two from 64 KiB to 1 GiB for the size of objects"));
@@ -102,19 +116,35 @@ impl Remote {
         if options.snapshot.is_some() && options.access == Access::ReadWrite {
             return Err(Error::read_only(LAYER));
         }
+        let cache = options.cache.as_ref().map(|cache| Cache::open(cache, options.access)).transpose()?;
+        let check_fits = |state: Option<&Document>| match &cache {
+            Some(cache) => cache.journal().check_fits(&*objects, state, &cache.place),
+            None => Ok(()),
+        };
         let (log, heartbeat) = match options.access {
-            Access::ReadOnly => (Log::load(&*objects)?, None),
+            Access::ReadOnly => {
+                let log = Log::load(&*objects)?;
+                check_fits(log.as_ref().map(|log| &log.state))?;
+                (log, None)
+            }
             Access::ReadWrite => {
-                let log = lease::acquire(&objects, options)?;
+                let log = lease::acquire(&objects, options, &|state, entry| {
+                    check_fits(Some(state))?;
+                    cache.as_ref().map_or(Ok(()), |cache| cache.journal().announce(entry))
+                })?;
                 let heartbeat = Heartbeat::start(objects.clone(), &log.state, options.expiry)?;
                 (Some(log), Some(heartbeat))
             }
         };
-        let shared = Arc::new(Shared::new(objects, options, log)?);
-        if let Some(name) = &options.snapshot {
-            shared.show_snapshot(name)?;
+        let shared = Arc::new(Shared::new(objects, options, log, cache)?);
+        match &options.snapshot {
+            Some(name) => shared.show_snapshot(name)?,
+            None => shared.replay(),
         }
-        Ok(Arc::new(Self { session: Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat) }) }))
+        let session = Arc::new(Session { shared, heartbeat: Mutex::new(heartbeat), uploads: Mutex::new(None) });
+        session.shared.commit()?;
+        *session.uploads() = session.shared.begin_uploads()?;
+        Ok(Arc::new(Self { session }))
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -134,7 +164,12 @@ impl Remote {
 }
 
 impl Session {
+    fn uploads(&self) -> MutexGuard<'_, Option<Beats>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn close(&self) -> Result<()> {
+        drop(self.uploads().take());
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.draft().is_some() {
             let given_up = self.shared.give_up();
@@ -145,7 +180,7 @@ impl Session {
             return Ok(());
         }
         let checkpoint = || if self.shared.is_settled() { self.shared.checkpoint(&|_| Ok(())).map(drop) } else { Ok(()) };
-        let closed = self.shared.commit().and_then(|()| {
+        let closed = self.shared.with_flushes_to_store(|| {
             // The bundle is whole without it: the next writer can do it as well.
             let plain = checkpoint();
             self.shared.release().and(plain)

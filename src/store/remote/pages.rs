@@ -1,20 +1,23 @@
-//! Pages of one file in memory, over where the rest of its bytes are.
+//! Pages of one file in memory or on the local disk, over where the rest of its bytes are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::cache::Block;
 use super::layout::{FileState, ObjectId, Part, Plain};
 
 /// Bytes of a page: what is fetched, kept and found dirty together.
 pub(super) const PAGE: u64 = 64 << 10;
 
-/// A page in memory.
+/// A page that is at hand: in memory, on the local disk, in both places, or zeros, which need none.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// [`PAGE`] bytes; `None` for zeros.
+    /// [`PAGE`] bytes in memory.
     pub(super) bytes: Option<Arc<Vec<u8>>>,
+    /// The same on the local disk; of clean pages the cache itself knows that.
+    pub(super) block: Option<Arc<Block>>,
     pub(super) state: PageState,
     /// When it was last used, by the cache's clock.
     pub(super) used: AtomicU64,
@@ -31,8 +34,14 @@ pub(super) enum PageState {
     Dirty,
 }
 
-/// A page on its way, by its number; `None` for zeros.
-pub(super) type Leaving = (u64, Option<Arc<Vec<u8>>>);
+/// What a page holds.
+#[derive(Debug, Clone)]
+pub(super) enum Held {
+    Zeros,
+    /// In a block too, where there is one.
+    Memory(Arc<Vec<u8>>, Option<Arc<Block>>),
+    Disk(Arc<Block>),
+}
 
 /// Where bytes come from that are not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,26 +70,45 @@ pub(super) struct Pages {
 /// Bytes that came and went, for the cache to count.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Count {
+    /// In memory.
     pub(super) used: i64,
+    /// Of those the ones that are nowhere else.
     pub(super) dirty: i64,
+    /// On the local disk, and not in the store.
+    pub(super) spilled: i64,
 }
 
 impl Page {
     fn count(&self) -> Count {
-        let bytes = if self.bytes.is_some() { PAGE as i64 } else { 0 };
-        Count { used: bytes, dirty: if self.state == PageState::Clean { 0 } else { bytes } }
+        let bytes = |counts: bool| if counts { PAGE as i64 } else { 0 };
+        let (in_memory, on_disk, changed) = (self.bytes.is_some(), self.block.is_some(), self.state != PageState::Clean);
+        Count { used: bytes(in_memory), dirty: bytes(in_memory && changed && !on_disk), spilled: bytes(on_disk && changed) }
+    }
+
+    pub(super) fn held(&self) -> Held {
+        match (&self.bytes, &self.block) {
+            (Some(bytes), _) => Held::Memory(bytes.clone(), self.block.clone()),
+            (None, Some(block)) => Held::Disk(block.clone()),
+            (None, None) => Held::Zeros,
+        }
+    }
+
+    /// The block with its bytes, where they are not in memory.
+    pub(super) fn only_on_disk(&self) -> Option<&Arc<Block>> {
+        self.block.as_ref().filter(|_| self.bytes.is_none())
     }
 }
 
 impl Count {
     fn changed(before: Option<Count>, after: Option<Count>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        Self { used: after.used - before.used, dirty: after.dirty - before.dirty }
+        Self { used: after.used - before.used, dirty: after.dirty - before.dirty, spilled: after.spilled - before.spilled }
     }
 
     pub(super) fn add(&mut self, other: Self) {
         self.used += other.used;
         self.dirty += other.dirty;
+        self.spilled += other.spilled;
     }
 }
 
@@ -107,18 +135,20 @@ impl Pages {
         if self.pages.contains_key(&page) {
             return Count::default();
         }
-        let page_in = Page { bytes: Some(Arc::new(bytes)), state: PageState::Clean, used: AtomicU64::new(now) };
+        let used = AtomicU64::new(now);
+        let page_in = Page { bytes: Some(Arc::new(bytes)), block: None, state: PageState::Clean, used };
         let count = Count::changed(None, Some(page_in.count()));
         self.pages.insert(page, page_in);
         count
     }
 
-    /// Writes within a page that is in memory, or that is zeros or written as a whole.
+    /// Writes within a page that is in memory, or that is zeros, or all of it.
     pub(super) fn write(&mut self, page: u64, within: Range<u64>, bytes: &[u8], part_len: u64, now: u64) -> Count {
         let before = self.pages.get(&page).map(Page::count);
         let known = self.pages.entry(page).or_insert_with(|| Page::zeros(now));
         let contents = known.bytes.get_or_insert_with(|| Arc::new(vec![0; PAGE as usize]));
         Arc::make_mut(contents)[within.start as usize..within.end as usize].copy_from_slice(bytes);
+        known.block = None;
         self.changed(page, before, part_len, now)
     }
 
@@ -147,16 +177,28 @@ impl Pages {
         count
     }
 
-    /// Changes the length; what is cut off is zeros should it come back.
+    /// The page that a cut to `len` would change a part of, where that is only on the local disk.
+    pub(super) fn to_recall(&self, len: u64) -> Option<u64> {
+        let cut = len / PAGE;
+        let known = self.pages.get(&cut).filter(|_| len < self.base.len && !len.is_multiple_of(PAGE))?;
+        known.only_on_disk().map(|_| cut)
+    }
+
+    /// Changes the length; what is cut off is zeros should it come back. Nothing is [to be recalled](Self::to_recall).
     pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> Count {
         let mut count = Count::default();
         if len < self.base.len {
             count = self.forget(len.div_ceil(PAGE)..u64::MAX);
             if let Some(page) = self.pages.get_mut(&(len / PAGE))
-                && let Some(bytes) = &mut page.bytes
+                && page.bytes.is_some()
                 && !len.is_multiple_of(PAGE)
             {
-                Arc::make_mut(bytes)[(len % PAGE) as usize..].fill(0);
+                let before = page.count();
+                if let Some(bytes) = &mut page.bytes {
+                    Arc::make_mut(bytes)[(len % PAGE) as usize..].fill(0);
+                }
+                page.block = None;
+                count.add(Count::changed(Some(before), Some(page.count())));
             }
             self.dirty.retain(|index| index * part_len < len);
             self.base.parts.retain(|index, part| {
@@ -182,21 +224,77 @@ impl Pages {
         count
     }
 
-    /// Forgets clean pages that were last used before `before`.
-    pub(super) fn forget_clean(&mut self, before: u64) -> Count {
+    /// Forgets pages that were last used before `before`, where their bytes are somewhere else too.
+    pub(super) fn forget_used_before(&mut self, before: u64) -> Count {
         let mut count = Count::default();
         self.pages.retain(|_, page| {
-            let stays = page.state != PageState::Clean || page.used.load(Ordering::Relaxed) >= before;
-            if !stays {
-                count.add(Count::changed(Some(page.count()), None));
+            if !page.is_elsewhere() || page.used.load(Ordering::Relaxed) >= before {
+                return true;
             }
-            stays
+            let counted = page.count();
+            if page.state == PageState::Clean {
+                count.add(Count::changed(Some(counted), None));
+                return false;
+            }
+            page.bytes = None;
+            count.add(Count::changed(Some(counted), Some(page.count())));
+            true
         });
         count
     }
 
+    /// A block has the bytes of a page, if they are still these. It goes from memory unless it `stays`.
+    pub(super) fn spilled(&mut self, page: u64, bytes: &Arc<Vec<u8>>, block: Arc<Block>, stays: bool) -> Count {
+        let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
+        let is_same = known.bytes.as_ref().is_some_and(|now| Arc::ptr_eq(now, bytes));
+        if !is_same || known.state == PageState::Clean || known.block.is_some() {
+            return Count::default();
+        }
+        let before = known.count();
+        known.block = Some(block);
+        if !stays && known.state == PageState::Dirty {
+            known.bytes = None;
+        }
+        Count::changed(Some(before), Some(known.count()))
+    }
+
+    /// The bytes of a block are in memory again, if the page is still that block.
+    pub(super) fn recalled(&mut self, page: u64, block: &Arc<Block>, bytes: Vec<u8>, now: u64) -> Count {
+        let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
+        if !known.only_on_disk().is_some_and(|found| Arc::ptr_eq(found, block)) {
+            return Count::default();
+        }
+        let before = known.count();
+        known.bytes = Some(Arc::new(bytes));
+        known.used.store(now, Ordering::Relaxed);
+        Count::changed(Some(before), Some(known.count()))
+    }
+
+    /// Pages that were flushed to blocks and are not in the store.
+    pub(super) fn replay(&mut self, pages: &[(u64, Option<Arc<Block>>)], part_len: u64) -> Count {
+        let mut count = Count::default();
+        for (number, block) in pages {
+            let page = Page::replayed(block.clone());
+            count.add(page.count());
+            self.pages.insert(*number, page);
+            self.dirty.insert(number * PAGE / part_len);
+        }
+        count
+    }
+
+    /// Pages in memory that are neither in the store nor in a block.
+    pub(super) fn without_block(&self) -> Vec<(u64, Arc<Vec<u8>>)> {
+        let pages = self.changed_pages().filter(|(_, page)| page.block.is_none());
+        pages.filter_map(|(number, page)| Some((number, page.bytes.clone()?))).collect()
+    }
+
+    /// Pages that are not in the store.
+    pub(super) fn changed_pages(&self) -> impl Iterator<Item = (u64, &Page)> {
+        self.pages.iter().filter(|(_, page)| page.state != PageState::Clean).map(|(number, page)| (*number, page))
+    }
+
     /// Pages of a part, which are on their way from now on. `None`: nothing in it is dirty.
-    pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<Leaving>> {
+    pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<(u64, Held)>> {
         if !self.dirty.remove(&index) {
             return None;
         }
@@ -208,23 +306,31 @@ impl Pages {
                     if page.state == PageState::Dirty {
                         page.state = PageState::Leaving;
                     }
-                    (*number, page.bytes.clone())
+                    (*number, page.held())
                 })
                 .collect(),
         )
     }
 
-    /// The pages that were on their way have arrived, or not.
+    /// The pages that were on their way have arrived, or not. Those that arrived and are not in memory go.
     pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> Count {
         let per_part = part_len / PAGE;
         let mut count = Count::default();
-        for (_, page) in self.pages.range_mut(index * per_part..(index + 1) * per_part) {
+        let mut gone = Vec::new();
+        for (number, page) in self.pages.range_mut(index * per_part..(index + 1) * per_part) {
             if page.state == PageState::Leaving {
                 let before = page.count();
-                page.state = if arrived.is_some() { PageState::Clean } else { PageState::Dirty };
+                if arrived.is_some() {
+                    gone.extend(page.only_on_disk().map(|_| *number));
+                    (page.state, page.block) = (PageState::Clean, None);
+                } else {
+                    page.state = PageState::Dirty;
+                }
                 count.add(Count::changed(Some(before), Some(page.count())));
             }
         }
+        // They would be taken for zeros; the object has them.
+        gone.iter().for_each(|number| drop(self.pages.remove(number)));
         match arrived {
             Some(part) => drop(self.base.parts.insert(index, part)),
             None => drop(self.dirty.insert(index)),
@@ -259,6 +365,16 @@ impl Pages {
 
 impl Page {
     fn zeros(now: u64) -> Self {
-        Self { bytes: None, state: PageState::Dirty, used: AtomicU64::new(now) }
+        Self { bytes: None, block: None, state: PageState::Dirty, used: AtomicU64::new(now) }
+    }
+
+    /// A page that is not in the store; without a block, zeros.
+    pub(super) fn replayed(block: Option<Arc<Block>>) -> Self {
+        Self { block, ..Self::zeros(0) }
+    }
+
+    /// Whether its bytes need not stay in memory.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.state == PageState::Clean || (self.block.is_some() && self.bytes.is_some())
     }
 }

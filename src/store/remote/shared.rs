@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Instant;
 
 use super::RemoteOptions;
+use super::cache::Cache;
 use super::draft::Draft;
 use super::file::File;
 use super::layout::{FileState, Holder, LAYER, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
-use super::pages::{Count, PAGE, PageState};
+use super::pages::{Count, PAGE};
 use crate::device::Access;
 use crate::store::locks::Locks;
 use crate::store::objects::Objects;
@@ -29,6 +30,15 @@ pub(super) enum Live {
     Gone,
 }
 
+/// Names of which there is something to tell.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// To the store, by the next commit.
+    pub(super) names: BTreeSet<String>,
+    /// To the local disk, by the next flush, where that is what flushes do.
+    pub(super) locally: BTreeSet<String>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -42,8 +52,8 @@ pub(super) struct Shared {
     pub(super) locks: Locks,
     /// All names, as they are right now.
     pub(super) live: Mutex<BTreeMap<String, Live>>,
-    /// Names of which the next commit has something to tell.
-    pub(super) noted: Mutex<BTreeSet<String>>,
+    pub(super) noted: Mutex<Noted>,
+    pub(super) cache: Option<Cache>,
     /// What is committed. Held while something is being committed.
     pub(super) log: Mutex<Option<Log>>,
     /// Nothing is committed as long as it is something.
@@ -56,6 +66,8 @@ pub(super) struct Shared {
     /// Bytes in memory, and of those the ones that are nowhere else.
     used: AtomicI64,
     dirty: AtomicI64,
+    /// Bytes on the local disk that are not in the store.
+    spilled: AtomicI64,
     clock: AtomicU64,
     /// Held shared by who looks where bytes are and then goes there, exclusively by who moves them.
     moving: RwLock<()>,
@@ -68,7 +80,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(objects: Arc<dyn Objects>, options: &RemoteOptions, log: Option<Log>) -> Result<Self> {
+    pub(super) fn new(
+        objects: Arc<dyn Objects>,
+        options: &RemoteOptions,
+        log: Option<Log>,
+        cache: Option<Cache>,
+    ) -> Result<Self> {
         let names = log.iter().flat_map(|log| &log.state.names);
         let live = names.filter_map(|(name, known)| match known {
             Name::File(file) => Some((name.clone(), Live::Known(file.clone()))),
@@ -83,6 +100,7 @@ impl Shared {
             locks: Locks::default(),
             live: Mutex::new(live.collect()),
             noted: Mutex::default(),
+            cache,
             draft: Mutex::default(),
             lost: Mutex::default(),
             generation: log.as_ref().map_or(0, |log| log.state.generation),
@@ -90,6 +108,7 @@ impl Shared {
             next_object: AtomicU64::new(0),
             used: AtomicI64::new(0),
             dirty: AtomicI64::new(0),
+            spilled: AtomicI64::new(0),
             clock: AtomicU64::new(0),
             moving: RwLock::default(),
             pressure: Mutex::default(),
@@ -136,18 +155,31 @@ impl Shared {
 
     /// Notes that the next commit has something to tell of a file.
     pub(super) fn note(&self, file: &File) {
-        if !file.noted.swap(true, Ordering::SeqCst) {
+        let known = file.noted.swap(true, Ordering::SeqCst);
+        if !known || (self.local_cache().is_some() && !file.noted_locally.swap(true, Ordering::SeqCst)) {
             self.note_name(&file.name);
         }
     }
 
     pub(super) fn note_name(&self, name: &str) {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        self.note_names([name]);
+    }
+
+    /// Notes names together: one commit, and one local flush, tells of all of them.
+    pub(super) fn note_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            noted.names.insert(name.to_owned());
+            if self.local_cache().is_some() {
+                noted.locally.insert(name.to_owned());
+            }
+        }
     }
 
     pub(super) fn count(&self, count: Count) {
         self.used.fetch_add(count.used, Ordering::Relaxed);
         self.dirty.fetch_add(count.dirty, Ordering::Relaxed);
+        self.spilled.fetch_add(count.spilled, Ordering::Relaxed);
     }
 
     /// Bytes that one fetch brings at most: a part of what may be in memory.
@@ -165,14 +197,14 @@ impl Shared {
         let mut used: Vec<u64> = Vec::new();
         for file in &files {
             let pages = file.pages();
-            let clean = pages.pages.values().filter(|page| page.state == PageState::Clean);
-            used.extend(clean.map(|page| page.used.load(Ordering::Relaxed)));
+            let elsewhere = pages.pages.values().filter(|page| page.is_elsewhere());
+            used.extend(elsewhere.map(|page| page.used.load(Ordering::Relaxed)));
         }
         used.sort_unstable();
         // An eighth goes at a time, so that it is not looked for each page anew.
         let Some(before) = used.get(used.len() / 8) else { return };
         for file in &files {
-            let count = file.pages_mut().forget_clean(before + 1);
+            let count = file.pages_mut().forget_used_before(before + 1);
             self.count(count);
         }
         drop(files);
@@ -190,6 +222,7 @@ impl Shared {
             if let Live::Open(file) = name
                 && Arc::strong_count(file) == 1
                 && !file.noted.load(Ordering::SeqCst)
+                && !file.noted_locally.load(Ordering::SeqCst)
                 && file.pages().pages.is_empty()
             {
                 let base = Arc::new(file.pages().base.clone());
@@ -198,15 +231,24 @@ impl Shared {
         }
     }
 
-    /// Waits until there is room for more that is nowhere else: whoever writes faster than the store takes it helps it along.
-    pub(super) fn make_room(&self) -> Result<()> {
+    /// Whether enough is in memory that is nowhere else, and whether enough is on the local disk that is not in the store.
+    fn is_full(&self) -> (bool, bool) {
+        let spilled = self.spilled.load(Ordering::Relaxed);
         let half = (self.memory / 2) as i64;
-        if self.dirty.load(Ordering::Relaxed) < half {
+        let is_full_of = |cache: &Cache| cache.is_full_of(spilled);
+        (self.dirty.load(Ordering::Relaxed) >= half, self.cache.as_ref().is_some_and(is_full_of))
+    }
+
+    /// Waits until there is room for more that is not in the store: in memory by way of the local disk, and there by way of the
+    /// store. Whoever writes faster than the store takes it helps it along.
+    pub(super) fn make_room(&self) -> Result<()> {
+        if self.is_full() == (false, false) {
             return Ok(());
         }
         {
             let _one_at_a_time = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.dirty.load(Ordering::Relaxed) < half {
+            let (memory_is_full, disk_is_full) = self.is_full();
+            if !memory_is_full && !disk_is_full {
                 return Ok(());
             }
             let mut parts = Vec::new();
@@ -223,7 +265,11 @@ impl Shared {
             let keep = parts.len() / 4;
             parts.truncate(parts.len() - keep);
             let parts: Vec<_> = parts.into_iter().map(|(_, file, index)| (file, index)).collect();
-            self.store_parts(&parts)?;
+            let cache = self.cache.as_ref().filter(|_| !disk_is_full);
+            let is_spilled = cache.is_some_and(|cache| parts.iter().all(|(file, index)| file.spill(self, cache, *index)));
+            if !is_spilled {
+                self.store_parts(&parts)?;
+            }
         }
         self.evict();
         Ok(())

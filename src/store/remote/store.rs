@@ -1,7 +1,6 @@
 //! The bundle's files by their names.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::Remote;
 use super::file::{File, Opened};
@@ -137,7 +136,7 @@ impl Store for Remote {
         // Filled before it has its name: nobody sees a part of it.
         let file = Arc::new(File::new(name, shared, FileState::default()));
         let filled = Opened { session: self.session.clone(), file: file.clone(), access: Access::ReadWrite };
-        file.noted.store(true, Ordering::SeqCst);
+        file.set_noted();
         filled.set_len(bytes.len() as u64, Leave::Zeros)?;
         filled.write_at(0, bytes)?;
         let mut live = shared.live();
@@ -185,13 +184,12 @@ impl Store for Remote {
             return Ok(());
         }
         let file = Arc::new(File::new(to, self.shared(), base));
-        file.noted.store(true, Ordering::SeqCst);
+        file.set_noted();
         let mut live = self.shared().live();
         live.insert(to.to_owned(), Live::Open(file));
         live.insert(from.to_owned(), Live::Gone);
         // Together, so that one commit tells of both.
-        let mut noted = self.shared().noted.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.extend([from.to_owned(), to.to_owned()]);
+        self.shared().note_names([from, to]);
         Ok(())
     }
 
@@ -224,7 +222,7 @@ impl Store for Remote {
     }
 
     fn sync(&self) -> Result<()> {
-        self.shared().commit()
+        self.shared().flush()
     }
 
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard> {

@@ -220,7 +220,7 @@ impl Convert {
             remove_signature,
             ignore_checksums,
             resources: Vec::new(),
-            reach: self.opening.reach(),
+            reach: self.opening.reach().without_cache(),
         })
     }
 

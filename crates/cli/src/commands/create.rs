@@ -158,7 +158,7 @@ impl Create {
             thin: self.thin,
             look: None,
             resources: Vec::new(),
-            reach: self.reaching.reach(),
+            reach: self.reaching.reach().without_cache(),
         };
         // With --compress, --level tells how hard files are compressed, and the image if that is.
         if options.compress.is_none() || options.format.is_udif() {

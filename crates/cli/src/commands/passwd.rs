@@ -135,12 +135,12 @@ impl Change {
     fn run(&self, output: &Output) -> Outcome {
         let Some(image) = &self.image else { return Err(Failure::usage("passwd", "an image is needed")) };
         let image = source::image(image)?;
-        let ring = unlock(&image, &self.unlocking, self.reaching)?;
+        let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
         let new = new_passphrase(&self.new, &self.unlocking, self.iterations)?;
         ring.replace(entry, &new)?;
         warn_of_copies(output);
-        report(image, self.reaching, output, &format!("number {} has a new passphrase", entry + 1))
+        report(image, &self.reaching, output, &format!("number {} has a new passphrase", entry + 1))
     }
 
     /// The passphrase to change.
@@ -172,7 +172,7 @@ impl Add {
     fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
         let certificate = self.certificate.as_deref().map(passphrase::certificate).transpose()?;
-        let ring = unlock(&image, &self.unlocking, self.reaching)?;
+        let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let new = match certificate {
             Some(certificate) => NewWay::Certificate(certificate),
             None => new_passphrase(&self.new, &self.unlocking, self.iterations)?,
@@ -181,43 +181,43 @@ impl Add {
         if matches!(new, NewWay::Certificate(_)) {
             output.warn("which form of certificate entries macOS expects was not confirmed on a Mac");
         }
-        report(image, self.reaching, output, &format!("number {} is new", entry + 1))
+        report(image, &self.reaching, output, &format!("number {} is new", entry + 1))
     }
 }
 
 impl Remove {
     fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let ring = unlock(&image, &self.unlocking, self.reaching)?;
+        let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let removed = ring.remove(self.entry as usize - 1).map_err(|error| error.in_file(&image));
         removed.advise(Kind::NotFound, || format!("`bandsaw passwd list {image}` shows them"))?;
         warn_of_copies(output);
-        report(image, self.reaching, output, &format!("number {} is gone", self.entry))
+        report(image, &self.reaching, output, &format!("number {} is gone", self.entry))
     }
 }
 
 impl List {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = Facts::of(source::image(&self.image)?, self.reaching)?;
+        let facts = Facts::of(source::image(&self.image)?, &self.reaching)?;
         output.facts(&facts, |out| facts.ways_in.iter().try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number)))
     }
 }
 
 impl Facts {
-    fn of(image: String, reaching: Reaching) -> Outcome<Self> {
+    fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
         let file = header(&image, Access::ReadOnly, reaching)?;
         Ok(Self { schema: 1, ways_in: WayFacts::all(&file.description().ways_in), image })
     }
 }
 
-fn header(image: &str, access: Access, reaching: Reaching) -> Outcome<KeyFile> {
+fn header(image: &str, access: Access, reaching: &Reaching) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, reaching.reach())?.ok_or_else(|| {
         let error = Error::new(Kind::Invalid, "passwd", "is not encrypted, nothing has to open it").in_file(image);
         Failure::from(error).hint("`bandsaw convert` makes an encrypted copy")
     })
 }
 
-fn unlock(image: &str, unlocking: &ImageUnlocking, reaching: Reaching) -> Outcome<KeyRing> {
+fn unlock(image: &str, unlocking: &ImageUnlocking, reaching: &Reaching) -> Outcome<KeyRing> {
     header(image, Access::ReadWrite, reaching)?.unlock(unlocking).map_err(|error| source::advise(error, image))
 }
 
@@ -234,7 +234,7 @@ fn warn_of_copies(output: &Output) {
 }
 
 /// Tells what was done, and what opens the image now.
-fn report(image: String, reaching: Reaching, output: &Output, done: &str) -> Outcome {
+fn report(image: String, reaching: &Reaching, output: &Output, done: &str) -> Outcome {
     let facts = Facts::of(image, reaching)?;
     output.done(&facts, |out| {
         writeln!(out, "{done}; the image opens with")?;

@@ -112,7 +112,7 @@ impl One {
         let bar = Bar::new(output);
         work(Path::new(&image), &bar).map_err(|error| self.advise(error, &image))?;
         drop(bar);
-        let facts = Facts::of(image, self.reaching)?;
+        let facts = Facts::of(image, &self.reaching)?;
         output.done(&facts, |out| writeln!(out, "{} {done} {}", output.name(&facts.image), output.name(&self.name)))
     }
 
@@ -130,7 +130,7 @@ impl One {
 
 impl All {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = Facts::of(source::image(&self.image)?, self.reaching)?;
+        let facts = Facts::of(source::image(&self.image)?, &self.reaching)?;
         output.facts(&facts, |out| {
             let mut table = Table::new([false, false]);
             for snapshot in &facts.snapshots {
@@ -142,7 +142,7 @@ impl All {
 }
 
 impl Facts {
-    fn of(image: String, reaching: Reaching) -> Outcome<Self> {
+    fn of(image: String, reaching: &Reaching) -> Outcome<Self> {
         let snapshots = snapshot::list(Path::new(&image), reaching.reach())?;
         let facts = snapshots.into_iter().map(|snapshot| {
             let at = Timestamp::from_seconds(i64::try_from(snapshot.created).unwrap_or(i64::MAX));

@@ -23,14 +23,14 @@ Examples:
   bandsaw stack create disk.img changes.asif                 over a raw image
   bandsaw stack create base.asif monday.asif tuesday.asif    over base.asif and monday.asif
   bandsaw stack create --size 200g base.asif larger.asif     a disk larger than its base
-  bandsaw stack create --cache /net/base.asif cache.asif     copies of what is read of a slow image")]
+  bandsaw stack create --read-cache /net/base.asif cache.asif         copies of what is read of a slow image")]
 pub(crate) struct Create {
     /// The base, the layers over it from the bottom, and last the layer to make
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true, num_args = 2..)]
     images: Vec<OsString>,
     /// Make a cache, which keeps copies of what is read from below; a stack has at most one, and another layer above it
     #[arg(long, conflicts_with = "size")]
-    cache: bool,
+    read_cache: bool,
     /// Size of the disk, if it is not to be that of the disk below
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
@@ -50,7 +50,7 @@ impl Create {
         let new = layers.pop().ok_or_else(|| Failure::usage("stack", "the layer to make is expected last"))?;
         let opening = self.opening.with_layers(layers)?;
         let options = LayerOptions {
-            role: if self.cache { Role::Cache } else { Role::Overlay },
+            role: if self.read_cache { Role::Cache } else { Role::Overlay },
             len: self.size,
             block: self.block_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             overwrite: self.overwrite,

@@ -1,0 +1,50 @@
+//! Something that is done from time to time, until it is not wanted any more.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::layout::LAYER;
+use crate::{Error, Result};
+
+/// A thread that does it. Dropped, it ends once what it is about to do is done.
+#[derive(Debug)]
+pub(super) struct Beats {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beats {
+    /// Calls `work` after `every`, and again until it returns `false`.
+    pub(super) fn start(name: &str, every: Duration, mut work: impl FnMut() -> bool + Send + 'static) -> Result<Self> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = stop.clone();
+        let beats = move || {
+            let (stop, changed) = &*stopped;
+            loop {
+                let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
+                let stop = changed.wait_timeout_while(stop, every, |stop| !*stop).unwrap_or_else(PoisonError::into_inner).0;
+                if *stop {
+                    return;
+                }
+                drop(stop);
+                if !work() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(beats);
+        let thread = thread.map_err(|error| Error::io(LAYER, "start a thread", error))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Beats {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

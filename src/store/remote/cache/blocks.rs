@@ -1,0 +1,107 @@
+//! Blocks of 64 KiB in one file on the local disk, given out and taken back.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::super::layout::LAYER;
+use super::super::pages::PAGE;
+use super::BLOCKS;
+use crate::device::{BlockDevice, Leave};
+use crate::store::{Open, Store};
+use crate::{Error, Result};
+
+/// The file, and which of its blocks are free.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    file: Arc<dyn BlockDevice>,
+    free: Mutex<Free>,
+}
+
+/// Blocks that hold nothing that anybody needs.
+#[derive(Debug)]
+struct Free {
+    returned: Vec<u32>,
+    /// From this one on none was ever given out.
+    fresh: u32,
+    count: u32,
+}
+
+/// A block that is in use, until this is dropped. It is written once.
+#[derive(Debug)]
+pub(in super::super) struct Block {
+    blocks: Arc<Blocks>,
+    pub(in super::super) number: u32,
+    /// CRC-32 of its bytes.
+    pub(in super::super) sum: u32,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.blocks.free().returned.push(self.number);
+    }
+}
+
+impl Blocks {
+    /// Opens the file for `count` blocks, all of them free. What it had beyond goes.
+    pub(super) fn open(store: &dyn Store, count: u32) -> Result<Arc<Self>> {
+        let file = store.open(BLOCKS, Open::Create)?;
+        let file = file.ok_or_else(|| Error::not_found(LAYER, BLOCKS))?;
+        let len = u64::from(count) * PAGE;
+        if file.info().len != len {
+            file.set_len(len, Leave::Any)?;
+        }
+        Ok(Arc::new(Self { file, free: Mutex::new(Free { returned: Vec::new(), fresh: 0, count }) }))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks that were in use when the file was open last; the others are free. Called once, before any is given out.
+    pub(super) fn known(self: &Arc<Self>, known: impl Iterator<Item = (u32, u32)>) -> Vec<Arc<Block>> {
+        let used: Vec<_> = known.map(|(number, sum)| Arc::new(Block { blocks: self.clone(), number, sum })).collect();
+        let mut numbers: Vec<u32> = used.iter().map(|block| block.number).collect();
+        numbers.sort_unstable();
+        let mut free = self.free();
+        free.fresh = numbers.last().map_or(0, |last| last + 1);
+        free.returned = (0..free.fresh).filter(|number| numbers.binary_search(number).is_err()).collect();
+        drop(free);
+        used
+    }
+
+    /// Writes [`PAGE`] bytes to a free block. `None`: there is none, or the local disk does not take it.
+    pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> Option<Arc<Block>> {
+        let number = {
+            let mut free = self.free();
+            match free.returned.pop() {
+                Some(number) => number,
+                None if free.fresh < free.count => {
+                    free.fresh += 1;
+                    free.fresh - 1
+                }
+                None => return None,
+            }
+        };
+        let block = Block { blocks: self.clone(), number, sum: crc32fast::hash(bytes) };
+        self.file.write_at(u64::from(number) * PAGE, bytes).ok()?;
+        Some(Arc::new(block))
+    }
+
+    /// Makes what was written durable.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Block {
+    /// Fills `into`, of [`PAGE`] bytes.
+    pub(in super::super) fn read(&self, into: &mut [u8]) -> Result<()> {
+        let at = u64::from(self.number) * PAGE;
+        self.blocks.file.read_at(at, into)?;
+        let found = crc32fast::hash(into);
+        if found != self.sum {
+            let message = format!("expected a checksum of {:08x}, found {found:08x}", self.sum);
+            return Err(Error::corrupt(LAYER, at, message).in_file(BLOCKS));
+        }
+        Ok(())
+    }
+}

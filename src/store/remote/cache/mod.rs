@@ -1,0 +1,303 @@
+//! Blocks of a bundle on a local disk. Source: docs/formats/object-store.md §10.
+//!
+//! ```text
+//! lock       held by who uses the cache
+//! blocks     the blocks, one after the other                                             blocks.rs
+//! index      which bytes of the store are in which block; after a clean close only       index.rs
+//! journal    what was flushed to the local disk and is not in the store                  journal.rs
+//! ```
+//!
+//! What is read stays in blocks under the name of the object that it is from. Objects never change and plain ones have a
+//! version tag, so that no block is ever out of date, whoever writes the bundle. What is written goes to blocks where there is no
+//! room for it in memory, and when it is flushed [locally](FlushTo::Local).
+
+mod blocks;
+mod index;
+mod journal;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::layout::{LAYER, ObjectId, Plain};
+use super::pages::PAGE;
+use crate::device::Access;
+use crate::store::{Guard, Lock, Store};
+use crate::{Error, Kind, Result};
+use blocks::Blocks;
+
+pub(super) use blocks::Block;
+pub(super) use journal::{Journal, Recorded};
+
+/// Names of files in the cache.
+const LOCK: &str = "lock";
+const BLOCKS: &str = "blocks";
+const INDEX: &str = "index";
+const JOURNAL: &str = "journal";
+
+/// The smallest cache, in bytes.
+const LEAST: u64 = 16 << 20;
+
+/// Where a flush of a bundle in an object store makes things durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushTo {
+    /// In the store.
+    #[default]
+    Store,
+    /// In the cache, on this machine. The store gets it a little later; if this machine is lost before, it is lost.
+    Local,
+}
+
+/// A cache of a bundle on a local disk.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// A folder of this bundle alone.
+    pub folder: Arc<dyn Store>,
+    /// Where that is, for messages.
+    pub place: String,
+    /// Bytes of blocks in it, at most; 16 MiB at least.
+    pub size: u64,
+    /// What a flush is.
+    pub flush: FlushTo,
+    /// How long what was flushed locally may wait for the store.
+    pub upload_after: Duration,
+}
+
+impl CacheOptions {
+    /// A cache of `size` bytes in `folder`, which messages call `place`; flushes reach the store.
+    pub fn new(folder: Arc<dyn Store>, place: impl Into<String>, size: u64) -> Self {
+        Self { folder, place: place.into(), size, flush: FlushTo::Store, upload_after: Duration::from_secs(5) }
+    }
+}
+
+/// Bytes of the store: an object in one of its versions, and where in it they begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The first half of a SHA-256.
+    pub(super) object: [u8; 16],
+    pub(super) offset: u64,
+}
+
+impl Key {
+    pub(super) fn of_object(object: ObjectId, offset: u64) -> Self {
+        Self { object: digest(&object.key()), offset }
+    }
+
+    pub(super) fn of_plain(name: &str, plain: &Plain, offset: u64) -> Self {
+        Self { object: digest(&format!("{name}\n{}\n{}", plain.size, plain.tag)), offset }
+    }
+
+    /// So many bytes later in the same object.
+    pub(super) fn after(self, bytes: u64) -> Self {
+        Self { offset: self.offset.saturating_add(bytes), ..self }
+    }
+}
+
+fn digest(text: &str) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&Sha256::digest(text.as_bytes())[..16]);
+    half
+}
+
+/// An open cache.
+#[derive(Debug)]
+pub(super) struct Cache {
+    store: Arc<dyn Store>,
+    blocks: Arc<Blocks>,
+    clean: Mutex<Clean>,
+    /// Most bytes that are in blocks and not in the store.
+    most_spilled: i64,
+    pub(super) flush: FlushTo,
+    pub(super) upload_after: Duration,
+    journal: Mutex<Journal>,
+    pub(super) place: String,
+    _lock: Guard,
+}
+
+/// What is in blocks and in the store.
+#[derive(Debug, Default)]
+struct Clean {
+    entries: HashMap<Key, Entry>,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    block: Arc<Block>,
+    /// How many bytes of the block count.
+    len: u32,
+    used: u64,
+}
+
+impl Cache {
+    /// Opens the cache. Its journal may tell of what an earlier writer flushed and the store does not have.
+    pub(super) fn open(options: &CacheOptions, access: Access) -> Result<Self> {
+        let store = options.folder.clone();
+        let lock = store.lock(LOCK, Lock::Exclusive)?;
+        let pending = journal::load(&*store).map_err(|error| {
+            let place = &options.place;
+            let message = format!(
+                "{place} holds what was flushed there and is not in the store, but cannot be read ({error}); \
+                 remove the folder to go on without it"
+            );
+            Error::new(error.kind(), LAYER, message)
+        })?;
+        let known = index::take(&*store)?;
+        let wanted = (options.size.max(LEAST) / PAGE).min(u64::from(u32::MAX)) as u32;
+        // Blocks that are in the store nowhere are not cut off, however small the cache is to be.
+        let count = pending.blocks().map(|(number, _)| number + 1).max().unwrap_or(0).max(wanted);
+        let blocks = Blocks::open(&*store, count)?;
+        let mut taken: Vec<u32> = pending.blocks().map(|(number, _)| number).collect();
+        taken.sort_unstable();
+        let is_free = |block: u32| block < count && taken.binary_search(&block).is_err();
+        let known: Vec<_> = known.into_iter().filter(|entry| is_free(entry.block)).collect();
+        let used = pending.blocks().chain(known.iter().map(|entry| (entry.block, entry.sum)));
+        let mut used = blocks.known(used).into_iter();
+        let journal = Journal::new(store.clone(), pending, &mut used);
+        let mut clean = Clean::default();
+        for (entry, block) in known.into_iter().zip(used) {
+            clean.clock += 1;
+            clean.entries.insert(entry.key, Entry { block, len: entry.len, used: clean.clock });
+        }
+        let flush = if access == Access::ReadOnly { FlushTo::Store } else { options.flush };
+        Ok(Self {
+            journal: Mutex::new(journal),
+            store,
+            blocks,
+            clean: Mutex::new(clean),
+            most_spilled: (u64::from(count) * PAGE / 2) as i64,
+            flush,
+            upload_after: options.upload_after,
+            place: options.place.clone(),
+            _lock: lock,
+        })
+    }
+
+    fn clean(&self) -> MutexGuard<'_, Clean> {
+        self.clean.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether so many bytes in blocks that are not in the store are enough.
+    pub(super) fn is_full_of(&self, spilled: i64) -> bool {
+        spilled >= self.most_spilled
+    }
+
+    /// Whether the bytes are at hand.
+    pub(super) fn has(&self, key: Key, len: usize) -> bool {
+        self.clean().entries.get(&key).is_some_and(|entry| entry.len as usize >= len)
+    }
+
+    /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are asked for. `false`: they are not at hand.
+    pub(super) fn get(&self, key: Key, len: usize, page: &mut [u8]) -> bool {
+        let block = {
+            let mut clean = self.clean();
+            clean.clock += 1;
+            let now = clean.clock;
+            match clean.entries.get_mut(&key) {
+                Some(entry) if entry.len as usize >= len => {
+                    entry.used = now;
+                    entry.block.clone()
+                }
+                _ => return false,
+            }
+        };
+        if block.read(page).is_ok() {
+            return true;
+        }
+        // The local disk has lost it; the store has not.
+        self.clean().entries.remove(&key);
+        false
+    }
+
+    /// Keeps bytes that are in the store, at most [`PAGE`], if there is room.
+    pub(super) fn keep(&self, key: Key, bytes: &[u8]) {
+        if self.has(key, bytes.len()) {
+            return;
+        }
+        let whole = bytes.len() as u64 == PAGE;
+        let block = if whole {
+            self.write(bytes)
+        } else {
+            let mut padded = bytes.to_vec();
+            padded.resize(PAGE as usize, 0);
+            self.write(&padded)
+        };
+        if let Some(block) = block {
+            self.adopt(key, bytes.len(), block);
+        }
+    }
+
+    /// A block is in the store as well from now on.
+    pub(super) fn adopt(&self, key: Key, len: usize, block: Arc<Block>) {
+        let mut clean = self.clean();
+        clean.clock += 1;
+        let used = clean.clock;
+        let replaced = clean.entries.insert(key, Entry { block, len: len as u32, used });
+        drop((clean, replaced));
+    }
+
+    /// Writes [`PAGE`] bytes to a block, for which others go that are in the store. `None`: there is no room.
+    pub(super) fn write(&self, bytes: &[u8]) -> Option<Arc<Block>> {
+        self.blocks.write(bytes).or_else(|| {
+            self.forget_some();
+            self.blocks.write(bytes)
+        })
+    }
+
+    /// Forgets an eighth of what is in the store, that which was used least recently.
+    fn forget_some(&self) {
+        let mut clean = self.clean();
+        let mut used: Vec<u64> = clean.entries.values().map(|entry| entry.used).collect();
+        if used.is_empty() {
+            return;
+        }
+        let eighth = used.len() / 8;
+        let (_, before, _) = used.select_nth_unstable(eighth);
+        let before = *before;
+        let mut gone = Vec::new();
+        clean.entries.retain(|_, entry| {
+            let stays = entry.used > before;
+            if !stays {
+                gone.push(entry.block.clone());
+            }
+            stays
+        });
+        drop((clean, gone));
+    }
+
+    /// Makes blocks durable that were written so far.
+    pub(super) fn flush_blocks(&self) -> Result<()> {
+        self.blocks.flush()
+    }
+
+    /// Leaves the cache to the next who opens it.
+    fn close(&self) -> Result<()> {
+        let clean = std::mem::take(&mut *self.clean());
+        let mut entries: Vec<_> = clean.entries.into_iter().collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.used);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        // No index tells of blocks that are not there.
+        self.blocks.flush()?;
+        index::put(&*self.store, &entries)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        // Without an index what is in the blocks is fetched again.
+        let _ = self.close();
+    }
+}
+
+/// An error about a file of the cache.
+fn odd(name: &'static str, at: usize, expected: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(Kind::Corrupt, LAYER, expected).at(at as u64).in_file(name)
+}

@@ -1,0 +1,178 @@
+//! Flushes to the local disk, and how they reach the store. Source: docs/formats/object-store.md §10.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::beats::Beats;
+use super::cache::{Block, Cache, FlushTo, Recorded};
+use super::file::File;
+use super::layout::LAYER;
+use super::pages::PAGE;
+use super::shared::{Live, Shared};
+use crate::{Error, Kind, Result};
+
+impl Shared {
+    /// Makes everything durable that was changed before this was called: in the store, or where that was asked for on the local disk.
+    pub(super) fn flush(&self) -> Result<()> {
+        match self.local_cache() {
+            Some(cache) if self.draft().is_none() && self.flush_locally(cache)? => Ok(()),
+            // What the local disk does not take goes to the store.
+            _ => self.commit(),
+        }
+    }
+
+    /// The cache, where flushes go to it.
+    pub(super) fn local_cache(&self) -> Option<&Cache> {
+        self.cache.as_ref().filter(|cache| cache.flush == FlushTo::Local)
+    }
+
+    /// `false`: the local disk has no room, or fails.
+    fn flush_locally(&self, cache: &Cache) -> Result<bool> {
+        self.check_changeable()?;
+        let mut journal = cache.journal();
+        if journal.paused {
+            return Ok(false);
+        }
+        let noted = mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner).locally);
+        if noted.is_empty() {
+            return Ok(true);
+        }
+        let mut record = || {
+            let live: Vec<(String, Option<Live>)> = {
+                let live = self.live();
+                noted.iter().map(|name| (name.clone(), live.get(name).cloned())).collect()
+            };
+            let mut names = BTreeMap::new();
+            for (name, live) in live {
+                let recorded = match live {
+                    Some(Live::Open(file)) => {
+                        // Before it is looked at: what comes later is noted anew.
+                        file.noted_locally.store(false, Ordering::SeqCst);
+                        file.recorded(self, cache)?
+                    }
+                    Some(Live::Known(file)) => Recorded::File { state: (*file).clone(), pages: Vec::new() },
+                    Some(Live::Gone) | None => Recorded::Gone,
+                };
+                names.insert(name, recorded);
+            }
+            cache.flush_blocks().ok()?;
+            journal.record(names).ok()
+        };
+        if record().is_some() {
+            return Ok(true);
+        }
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).locally.extend(noted);
+        Ok(false)
+    }
+
+    /// How many local flushes there were before what is committed now is looked at.
+    pub(super) fn flushed_locally(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.journal().flushes)
+    }
+
+    /// The store has what these local flushes were for. That must be recorded, or a crash would bring old contents back.
+    pub(super) fn settle(&self, flushes: u64) -> Result<()> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        cache.journal().settle(flushes).map_err(|error| self.lose(error))
+    }
+
+    /// Shows what was flushed locally and is not in the store, as changed and not committed.
+    pub(super) fn replay(self: &Arc<Self>) {
+        let Some(cache) = &self.cache else { return };
+        let journal = cache.journal();
+        for (name, recorded) in journal.names() {
+            let live = match recorded {
+                Recorded::Gone => Live::Gone,
+                Recorded::File { state, pages } => {
+                    let file = File::new(name, self, state.clone());
+                    file.noted.store(true, Ordering::SeqCst);
+                    self.count(file.pages_mut().replay(pages, self.part));
+                    Live::Open(Arc::new(file))
+                }
+            };
+            self.live().insert(name.clone(), live);
+            self.noted.lock().unwrap_or_else(PoisonError::into_inner).names.insert(name.clone());
+        }
+    }
+
+    /// Brings what is flushed locally to the store, from time to time.
+    pub(super) fn begin_uploads(self: &Arc<Self>) -> Result<Option<Beats>> {
+        let Some(cache) = self.local_cache() else { return Ok(None) };
+        let shared = Arc::downgrade(self);
+        let upload = move || {
+            // An error is found by whoever changes something next.
+            shared.upgrade().is_some_and(|shared| shared.commit().is_ok())
+        };
+        Beats::start("upload", cache.upload_after, upload).map(Some)
+    }
+
+    /// Commits everything, and sends flushes to the store as long as `work` takes, which moves things that are committed.
+    pub(super) fn with_flushes_to_store<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let pause = |paused| self.cache.iter().for_each(|cache| cache.journal().paused = paused);
+        pause(true);
+        let done = self.commit().and_then(|()| work());
+        pause(false);
+        done
+    }
+
+    /// Objects that are needed as long as the journal counts.
+    pub(super) fn recorded_objects(&self) -> Vec<super::layout::ObjectId> {
+        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.journal().objects().collect())
+    }
+}
+
+impl File {
+    /// What there is to record of the file, everything that no object has in blocks. `None`: there is no room.
+    fn recorded(&self, shared: &Shared, cache: &Cache) -> Option<Recorded> {
+        let loose = self.pages().without_block();
+        for (number, bytes) in loose {
+            let block = cache.write(&bytes)?;
+            let count = self.pages_mut().spilled(number, &bytes, block, true);
+            shared.count(count);
+        }
+        // What was written meanwhile is little, and goes while nothing else is written.
+        let mut pages = self.pages_mut();
+        for (number, bytes) in pages.without_block() {
+            let count = pages.spilled(number, &bytes, cache.write(&bytes)?, true);
+            shared.count(count);
+        }
+        let list = pages.changed_pages().map(|(number, page)| (number, page.block.clone())).collect();
+        Some(Recorded::File { state: pages.base.clone(), pages: list })
+    }
+
+    /// Moves dirty pages of a part from memory to the local disk. `false`: there is no room.
+    pub(super) fn spill(&self, shared: &Shared, cache: &Cache, part: u64) -> bool {
+        let per_part = shared.part / PAGE;
+        let loose = self.pages().without_block();
+        for (number, bytes) in loose.into_iter().filter(|(number, _)| number / per_part == part) {
+            let Some(block) = cache.write(&bytes) else { return false };
+            let count = self.pages_mut().spilled(number, &bytes, block, false);
+            shared.count(count);
+        }
+        true
+    }
+
+    /// Brings a page into memory that is only on the local disk.
+    pub(super) fn recall(&self, shared: &Shared, page: u64) -> Result<()> {
+        let block = self.pages().pages.get(&page).and_then(|known| known.only_on_disk().cloned());
+        let Some(block) = block else { return Ok(()) };
+        let bytes = self.bytes_of(shared, &block)?;
+        let count = self.pages_mut().recalled(page, &block, bytes, shared.tick());
+        shared.count(count);
+        shared.evict();
+        Ok(())
+    }
+
+    /// What is in a block, and nowhere else.
+    pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; PAGE as usize];
+        block.read(&mut bytes).map_err(|error| {
+            let place = shared.cache.as_ref().map_or("", |cache| &cache.place);
+            let message = format!("{place} has lost what was written to {}", self.name);
+            Error::new(Kind::Io, LAYER, message).caused_by(error)
+        })?;
+        Ok(bytes)
+    }
+}
