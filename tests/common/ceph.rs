@@ -15,20 +15,30 @@ impl Ceph {
     pub(crate) const KEY: &str = "AKtest";
     pub(crate) const SECRET: &str = "SKtest12345678";
 
-    /// Starts one. `None`, and a line that says so, where Ceph is not installed.
+    /// Starts one with a single OSD. `None`, and a line that says so, where Ceph is not installed.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(1)
+    }
+
+    /// The same with several OSDs, each of which has everything.
+    pub(crate) fn start_with(osds: usize) -> Option<Self> {
         let programs = ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin"];
         if let Some(missing) = programs.iter().find(|program| !is_installed(program)) {
             eprintln!("skipped: {missing} is not installed, scripts/install-test-tools does it");
             return None;
         }
         let ceph = Self { folder: tempfile::tempdir().expect("a folder"), port: free_port() };
-        ceph.script(&["start", &ceph.path(), &ceph.port.to_string(), "1"]);
+        ceph.script(&["start", &ceph.path(), &ceph.port.to_string(), &osds.to_string()]);
         Some(ceph)
     }
 
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.address())
+    }
+
+    /// Host and port of the gateway.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     /// The variables by which a program reaches it.

@@ -37,8 +37,9 @@ const LAYER: &str = "object store";
 /// Tries of a request before anything was ever answered: an address that is wrong is told soon.
 const HASTY_TRIES: usize = 2;
 
-/// Tries later on, about half a minute in all: a gateway that is restarted is waited for.
-const PATIENT_TRIES: usize = 8;
+/// Tries later on, about half a minute in all: a gateway that is restarted is waited for. The pauses are random, each from the first
+/// to three times the one before; few of them could be over in a second or two.
+const PATIENT_TRIES: usize = 24;
 
 /// A connection that is not there by then is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -234,7 +235,7 @@ fn plain_tag(tag: &str) -> String {
 }
 
 fn client(place: &BucketPlace, options: &BucketOptions, tries: usize) -> Result<AmazonS3> {
-    let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(8), base: 2. };
+    let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_millis(2500), base: 3. };
     let retry = RetryConfig { backoff, max_retries: tries, retry_timeout: Duration::from_secs(180) };
     let mut http = ClientOptions::new()
         .with_allow_http(options.plain_http_is_fine()?)

@@ -1,7 +1,10 @@
 //! Buckets of real stores: Ceph, started here, through its S3 gateway.
 #![cfg(feature = "s3")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod killed;
+mod proxy;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,13 +37,18 @@ fn bucket(ceph: &Ceph, name: &str) -> Bucket {
 
 #[test]
 fn ceph_does_what_objects_do() {
-    let Some(ceph) = Ceph::start() else { return };
+    let Some(ceph) = Ceph::start_with(2) else { return };
     ceph.make_bucket("test");
     conformance::objects(|| Arc::new(bucket(&ceph, "test")));
     a_bundle_that_was_copied_there_opens(&ceph);
     refusals_say_what_to_do(&ceph);
     limits_are_kept(&ceph);
     a_gateway_that_is_restarted_is_waited_for(&ceph);
+    proxy::a_connection_that_loses_and_repeats(&ceph);
+    killed::writers_are_killed(&ceph);
+    killed::two_processes_race(&ceph);
+    // Last, as it is not brought back.
+    killed::servers_are_killed(&ceph);
 }
 
 /// A bundle in memory, copied as it is, like `aws s3 sync` does.
