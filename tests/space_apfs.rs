@@ -13,8 +13,8 @@ use bandsaw::open::{self, Image, Keys, OpenOptions, Wanted};
 use bandsaw::ops::compact::{self, compact};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::ops::trim::{check_fully, trim};
-use bandsaw::ops::usage::ImageUsage;
+use bandsaw::ops::trim::{before_use, check_fully, trim};
+use bandsaw::ops::usage::{HostUsage, ImageUsage};
 use bandsaw::progress::Silent;
 use common::changing::{World, read_into};
 
@@ -104,6 +104,33 @@ fn what_waits_for_older_checkpoints_is_foretold_and_returns_without_keys() {
             assert!(contents(&path) == before);
             let secret = passphrase();
             check_fully(&path, &OpenOptions { keys: Some(&secret), ..OpenOptions::default() }, &Silent).unwrap();
+        }
+    }
+}
+
+/// As macOS has it: nobody has to ask for space that was removed before the image was used the last time.
+#[test]
+fn what_was_removed_returns_when_the_image_is_used_next() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (format, name) in [(Format::Udrw, "b.dmg"), (Format::Udsb, "b.sparsebundle"), (Format::Asif, "b.asif")] {
+        for encrypted in [false, true] {
+            let path = folder.path().join(format!("{encrypted} {name}"));
+            make(&path, format, encrypted);
+            use_up(&path);
+            let (before, world) = (HostUsage::of(&path, &Silent).unwrap().allocated, contents(&path));
+            let image = open(&path, Access::ReadWrite, None);
+            before_use(&image, &Silent).unwrap();
+            // The same image is used after that.
+            let secret = passphrase();
+            let fs = image.file_system_mut_as(None, Some(&secret)).unwrap();
+            fs.create(fs.root(), "more", &NewNode::new(NewKind::File)).unwrap();
+            fs.unmount().unwrap();
+            drop((fs, image));
+            let after = HostUsage::of(&path, &Silent).unwrap().allocated;
+            assert!(after + 6 * MIB < before, "{format}, {encrypted}: {before}, then {after}");
+            assert_eq!(contents(&path).len(), world.len() + 1);
+            let options = OpenOptions { keys: Some(&secret), ..OpenOptions::default() };
+            check_fully(&path, &options, &Silent).unwrap();
         }
     }
 }

@@ -66,10 +66,7 @@ pub fn trim(image: &Image, progress: &dyn Progress) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
     let parts = can_punch(image, true);
-    // Asked for space, so that volumes are changed for it; before other use they are only looked at.
-    for found in FreeSpace::of(image).volumes.iter().filter(|found| found.map.is_ok()) {
-        found.volume.release_queued()?;
-    }
+    release_queued(image)?;
     let volumes = give_back_trusted(image, &storage, parts, progress)?;
     let after = usage::host(image, progress)?.allocated;
     Ok(Trimmed { volumes, before, after, parts })
@@ -83,9 +80,21 @@ pub fn before_use(image: &Image, progress: &dyn Progress) -> Result<Vec<TrimmedV
         return Ok(Vec::new());
     }
     match Storage::of(image, progress)? {
-        Some(storage) => give_back_trusted(image, &storage, can_punch(image, true), progress),
+        Some(storage) => {
+            // Who only wants to use the image is not kept from it by a container that is not in order: nothing is given back of it.
+            release_queued(image).or_else(|error| if error.kind() == Kind::Corrupt { Ok(()) } else { Err(error) })?;
+            give_back_trusted(image, &storage, can_punch(image, true), progress)
+        }
         None => Ok(Vec::new()),
     }
+}
+
+/// Makes free what only older checkpoints of APFS containers wait for: what was removed comes back when the image is used next.
+fn release_queued(image: &Image) -> Result<()> {
+    if image.volumes().iter().all(|volume| volume.format != VolumeFormat::Apfs) {
+        return Ok(());
+    }
+    FreeSpace::of(image).volumes.iter().filter(|found| found.map.is_ok()).try_for_each(|found| found.volume.release_queued())
 }
 
 fn give_back_trusted(image: &Image, storage: &Storage<'_>, parts: bool, progress: &dyn Progress) -> Result<Vec<TrimmedVolume>> {

@@ -1,6 +1,6 @@
 //! Readers that forensic tools are built on, none of which shares code with us or with the other: libmodi (through its Python
-//! binding) reads sparse images, as far as the first part of their index goes, and sparse bundles, if their bands have names of eight
-//! digits; `dissect.hypervisor` reads ASIF.
+//! binding) reads sparse images, as far as the first part of their index goes, sparse bundles, if their bands have names of eight
+//! digits, and most compressed images; `dissect.hypervisor` reads ASIF.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::programs::{Program, peer_python, run_text};
 use crate::suite::Suite;
 use crate::volume;
 
-/// Prints the SHA-256 of the disk in a sparse image.
+/// Prints the SHA-256 of the disk in a sparse image, or a compressed one.
 const MODI: &str = "
 import hashlib, pymodi, sys
 image, digest = pymodi.handle(), hashlib.sha256()
@@ -64,7 +64,13 @@ pub(crate) fn add(suite: &mut Suite) {
         .test("reads_our_sparse_image", || reads_ours(Format::Udsp, "x.sparseimage", MODI))
         .test("reads_our_bundle", || reads_ours(Format::Udsb, "x.sparsebundle", MODI_BUNDLE))
         .test("reads_our_volumes_in_bundles", || reads_our_volumes(Format::Udsb, "x.sparsebundle", MODI_BUNDLE))
-        .test("reads_our_volumes_in_sparse_images", || reads_our_volumes(Format::Udsp, "x.sparseimage", MODI));
+        .test("reads_our_volumes_in_sparse_images", || reads_our_volumes(Format::Udsp, "x.sparseimage", MODI))
+        .test("reads_our_volumes_in_compressed_images", || {
+            // It has no LZMA, and fails on blocks of bzip2 that do not get smaller, Apple's as well as ours.
+            for format in [Format::Udro, Format::Udco, Format::Udzo, Format::Ulfo] {
+                reads_our_volumes(format, "x.dmg", MODI);
+            }
+        });
     suite
         .peer("dissect", &[Program::PeerModule("dissect.hypervisor")])
         .test("reads_our_asif", || reads_ours(Format::Asif, "x.asif", DISSECT))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use bandsaw::progress::Silent;
-use bandsaw_bench::space::{Case, Measured, run as protocol};
+use bandsaw_bench::images::space::{Case, Measured, run as protocol};
 
 /// Fill, empty and compact an image of each kind; fails where one takes more than it may.
 #[derive(Debug, clap::Args)]

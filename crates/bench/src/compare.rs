@@ -78,6 +78,7 @@ fn doubts(before: &Report, after: &Report) -> Vec<String> {
             doubts.push(format!("the runs differ in {what}"));
         }
     };
+    unless(before.benchmark == after.benchmark, "the benchmark");
     unless(before.machine == after.machine, "the machine or the file system");
     unless(before.settings.plan.scale == after.settings.plan.scale, "the scale of sizes");
     unless(before.settings.caches == after.settings.caches, "what is done about caches");

@@ -7,8 +7,9 @@ use crate::noise::Noise;
 
 /// Addresses of buffers are multiples of it, as direct I/O wants them; so are requests but for the last of a file.
 pub const ALIGNMENT: usize = 4096;
-/// Bytes of noise, beyond those of a request: further apart than any file system looks for repetitions.
-const POOL: usize = 2 << 20;
+/// Bytes of noise, beyond those of a request: further apart than file systems look for repetitions. No more than that, so that the
+/// processor has it near by, as it would have the one buffer of a program that writes nothing but that.
+const POOL: usize = 1 << 20;
 
 /// What files hold, by number and position.
 #[derive(Debug)]
@@ -40,9 +41,7 @@ impl Contents {
 
     /// What file `number` holds from `offset` on, a multiple of [`ALIGNMENT`]; `len` bytes, no more than a request has.
     pub fn at(&mut self, number: u64, offset: u64, len: usize) -> &[u8] {
-        let blocks = (POOL / ALIGNMENT) as u64;
-        let first = (number.wrapping_mul(0x9e37_79b9) ^ (offset / ALIGNMENT as u64).wrapping_mul(61)) % blocks;
-        let start = self.front + first as usize * ALIGNMENT;
+        let start = self.front + (offset % POOL as u64) as usize;
         let bytes = &mut self.pool[start..start + len.min(self.request)];
         for (n, block) in bytes.chunks_mut(ALIGNMENT).enumerate() {
             let at = offset + (n * ALIGNMENT) as u64;

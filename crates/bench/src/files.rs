@@ -35,21 +35,25 @@ impl Run<'_> {
         let request = self.contents.request();
         let mut watch = Stopwatch::start(self.clock);
         let mut sink = self.place.create(&file.name(), file.size)?;
-        let mut at = 0;
+        let (mut at, mut untold) = (0, 0);
         while at < file.size {
             let len = request.min(usize::try_from(file.size - at).unwrap_or(request));
             let contents = &mut self.contents;
+            // All that is no request, at one go: reading the clock takes time, too.
             let bytes = watch.apart(|| {
+                progress.advance(untold);
                 progress.check()?;
                 Ok::<_, bandsaw::Error>(contents.at(u64::from(file.number), at, len))
             })?;
             sink.write(bytes)?;
-            at += len as u64;
-            watch.apart(|| progress.advance(len as u64));
+            untold = len as u64;
+            at += untold;
         }
         let seconds = watch.seconds();
         sink.finish()?;
-        Ok(Sample { flushed_seconds: Some(watch.seconds()), ..sample(Direction::Write, file, seconds) })
+        let flushed_seconds = Some(watch.seconds());
+        progress.advance(untold);
+        Ok(Sample { flushed_seconds, ..sample(Direction::Write, file, seconds) })
     }
 
     /// Sees to it that `files` are not read from memory.

@@ -10,7 +10,7 @@
 //! | what is kept, drawn and printed of them | [`report`] |
 //! | two runs beside each other | [`compare`] |
 //! | what others have published | [`mod@reference`], data in `data/references.json` |
-//! | how much storage an image takes that is filled, emptied and filled again | [`space`] |
+//! | how much storage an image takes that is filled, emptied and filled again | [`images::space`] |
 //!
 //! Nothing here prints: the command is `bandsaw bench`.
 #![forbid(unsafe_code)]
@@ -28,6 +28,5 @@ pub mod plan;
 pub mod reference;
 pub mod report;
 pub mod sample;
-pub mod space;
 pub mod stats;
 pub mod units;

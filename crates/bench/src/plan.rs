@@ -22,6 +22,9 @@ pub const SETS: u32 = 10;
 pub const RANDOM: (u64, u64) = (2_000_000, 2_000_000_000);
 /// More files than this are a mistake.
 const MOST_FILES: usize = 100_000;
+/// More bytes than this have no room anywhere, and what is computed of them might have none in a number.
+const MOST_BYTES: u64 = 1 << 58;
+const MOST_SCALE: f64 = 1e9;
 
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +74,7 @@ impl Plan {
         if per_set.saturating_mul(self.sets as usize) > MOST_FILES {
             return Err(invalid("more than 100,000 files"));
         }
-        if !(self.scale.is_finite() && self.scale > 0.0) {
-            return Err(invalid("sizes can be scaled by positive numbers only"));
-        }
+        self.check_scale()?;
         let mut noise = Noise::new(self.seed);
         let mut files = Vec::new();
         for set in 1..=self.sets {
@@ -90,13 +91,24 @@ impl Plan {
                 files.push(PlannedFile { set, number: files.len() as u32 + 1, size });
             }
         }
+        if bytes_of(&files) > MOST_BYTES {
+            return Err(Error::new(Kind::Limit, "benchmark", "the files have more bytes than any disk"));
+        }
         if files.is_empty() { Err(invalid("there are no files to write")) } else { Ok(files) }
+    }
+
+    /// That sizes can be multiplied by it.
+    pub(crate) fn check_scale(&self) -> Result<()> {
+        if self.scale > 0.0 && self.scale <= MOST_SCALE {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Invalid, "benchmark", "sizes can be scaled by positive numbers only, up to a billion"))
     }
 }
 
 /// Bytes of all files.
 pub fn bytes_of(files: &[PlannedFile]) -> u64 {
-    files.iter().map(|file| file.size).sum()
+    files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use bandsaw::container::Format;
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
-use bandsaw_bench::space::{Case, run};
+use bandsaw_bench::images::space::{Case, run};
 
 /// Bytes that the tables of a container may take however small the disk is: an ASIF image has them in chunks of 1 MiB.
 const TABLES: u64 = 8 << 20;

@@ -55,6 +55,31 @@ fn a_folder_is_measured_and_its_results_are_kept() {
     assert!(again.contains("--overwrite"), "{again}");
 }
 
+/// Nobody wants to measure for an hour and be told no more than that a file was in the way.
+#[test]
+fn results_are_told_even_where_they_cannot_be_kept() {
+    let scratch = scratch();
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+        .args([SHORT, &["--pause", "2", "-o", "run.json"]].concat())
+        .current_dir(scratch.path("."))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    while is_empty(&scratch, "work") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    scratch.write("run.json", "theirs");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("Theil-Sen rate") && common::stderr(&output).contains("--overwrite")
+    );
+    assert_eq!(fs::read_to_string(scratch.path("run.json")).unwrap(), "theirs");
+    fs::create_dir(scratch.path("folder.json")).unwrap();
+    scratch.fails(4, &[SHORT, &["-o", "folder.json", "--overwrite"]].concat());
+}
+
 #[test]
 fn runs_are_compared_and_gates_hold() {
     let scratch = scratch();
@@ -78,6 +103,7 @@ fn runs_are_compared_and_gates_hold() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(common::stderr(&refused).contains("host, write"));
     assert!(scratch.fails(3, &["bench", "gate", "a.json", "--min-ratio", "0.9"]).contains("--against"));
+    scratch.fails(2, &["bench", "gate", "slow.json", "--against", "a.json", "--min-ratio", "nan"]);
     scratch.write("other.json", r#"{"schema": 99}"#);
     assert!(scratch.fails(6, &["bench", "compare", "a.json", "other.json"]).contains("schema 99"));
     scratch.write("no.json", "[]");
@@ -138,9 +164,10 @@ fn an_interrupt_leaves_nothing() {
     assert!(is_empty(&scratch, "work"));
 }
 
-/// A run of images of a moment: 16 files a pass.
+/// A run of images of a moment: 16 files a pass, without the rest that protocols have.
 fn images<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&["bench", "images", "work", "--scale", "0.0001", "--sets", "2"], more].concat()
+    let rest: &[&str] = if more.contains(&"--pause") { &[] } else { &["--pause", "0"] };
+    [&["bench", "images", "work", "--scale", "0.0001", "--sets", "2"], rest, more].concat()
 }
 
 fn labels(report: &Value) -> Vec<String> {
@@ -164,8 +191,8 @@ fn images_are_held_against_the_host() {
     let bundle = report["series"].as_array().unwrap().iter().find(|series| series["label"] == "UDSB, APFS, library").unwrap();
     assert!(bundle["process"]["threads"].as_u64().unwrap() >= 1);
     let space = bundle["space"].as_array().unwrap();
-    assert!(space.len() >= 3 && space.last().unwrap()["in_use"].as_u64().unwrap() > 1_000_000);
-    assert!(space.last().unwrap()["bands"].as_u64().unwrap() > 0);
+    let written = space.iter().find(|space| space["at"] == "read, detached").unwrap();
+    assert!(written["in_use"].as_u64().unwrap() > 1_000_000 && written["bands"].as_u64().unwrap() > 0);
     common::browse(&scratch, "run.html", VISIT);
     let gate = scratch.run(&["bench", "gate", "run.json", "--min-ratio", "1000"]);
     assert_eq!(gate.status.code(), Some(1));
@@ -188,46 +215,108 @@ fn an_image_is_reached_in_three_ways() {
     assert!(is_empty(&scratch, "work"));
 }
 
+/// What an image took after which step, in the order of time, with what was told of it.
+fn steps(report: &Value, label: &str) -> Vec<(String, Value)> {
+    let of = report["series"].as_array().unwrap().iter().filter(|series| series["label"] == label);
+    let all = of.flat_map(|series| series["space"].as_array().unwrap());
+    all.map(|space| (space["at"].as_str().unwrap().to_owned(), space.clone())).collect()
+}
+
+fn names(steps: &[(String, Value)]) -> Vec<&str> {
+    steps.iter().map(|(at, _)| at.as_str()).collect()
+}
+
+fn on_disk(steps: &[(String, Value)], at: &str) -> u64 {
+    steps.iter().find(|(step, _)| step == at).unwrap().1["on_disk"].as_u64().unwrap()
+}
+
 #[test]
 fn protocols_have_their_steps() {
     let scratch = scratch();
     let one = ["--type", "asif", "--fs", "hfs+j", "--protocol"];
     let rewrite = scratch.json(&images(&[&one[..], &["rewrite"]].concat()));
-    let steps: Vec<String> = labels(&rewrite).into_iter().filter(|label| label.starts_with("ASIF")).collect();
-    assert_eq!(steps.len(), 3, "{steps:?}");
-    assert!(steps.iter().any(|step| step.contains("rewrite")) && steps.iter().any(|step| step.contains("attached anew")));
+    let series: Vec<String> = labels(&rewrite).into_iter().filter(|label| label.starts_with("ASIF")).collect();
+    assert_eq!(series.len(), 3, "{series:?}");
+    assert!(series.iter().any(|step| step.contains("rewrite")) && series.iter().any(|step| step.contains("attached anew")));
+    let taken = steps(&rewrite, &label(&rewrite));
+    let end = ["emptied", "attached anew", "compacted"];
+    assert_eq!(names(&taken), [&["new", "written", "removed", "rewritten"], &end[..], &["control: new", "written"]].concat());
+    assert!(on_disk(&taken, "written") > on_disk(&taken, "new") && on_disk(&taken, "compacted") < on_disk(&taken, "rewritten"));
+    let steady = scratch.json(&images(&[&one[..], &["steady"]].concat()));
+    let taken = steps(&steady, &label(&steady));
+    assert_eq!(names(&taken), [&["new", "attached once", "written", "read, detached"], &end[..]].concat());
+    assert!(taken.last().unwrap().1["free"].as_u64().unwrap() > 50_000_000 && taken.last().unwrap().1["given_back"].is_u64());
     let refill = scratch.json(&images(&[&one[..], &["r5"]].concat()));
     assert_eq!(labels(&refill).len(), 6);
-    let on_disk = |n: usize| {
-        refill["series"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|series| series["space"].as_array())
-            .max_by_key(|space| space.len())
-            .unwrap()[n]["on_disk"]
-            .as_u64()
-            .unwrap()
-    };
-    assert!(on_disk(1) > on_disk(0), "written is more than new");
-    let bands = scratch.json(&[
-        "bench",
-        "images",
-        "work",
-        "--scale",
-        "0.00002",
+    let taken = steps(&refill, &label(&refill));
+    let passes = ["empty: written", "empty: removed", "part full: written", "part full: removed", "emptied: written", "read"];
+    assert_eq!(names(&taken), [&["new"], &passes[..], &end].concat());
+    assert!(on_disk(&taken, "empty: written") > on_disk(&taken, "new"), "written is more than new");
+    assert!(is_empty(&scratch, "work"));
+}
+
+/// The label of the only image in a report.
+fn label(report: &Value) -> String {
+    let mut labels = report["series"].as_array().unwrap().iter().map(|series| series["label"].as_str().unwrap());
+    labels.find(|label| *label != "host").unwrap().to_owned()
+}
+
+#[test]
+fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
+    let scratch = scratch();
+    let bands = ["bench", "images", "work", "--scale", "0.00002", "--protocol", "bands", "--band-sizes", "2m,8m"];
+    let report = scratch.json(&[&bands[..], &["--fs", "hfs+", "-o", "run.html", "-o", "run.md"]].concat());
+    // The host, two bundles, and an image that is one file.
+    assert_eq!(labels(&report).len(), 4);
+    assert_eq!(report["ratios"].as_array().unwrap().iter().filter(|ratio| ratio["direction"] == "stream").count(), 3);
+    for series in report["series"].as_array().unwrap() {
+        assert!(series["stream"]["mean"].as_f64().unwrap() > 0.0);
+        assert_eq!(series["stream"]["bytes"].as_u64(), Some(1 << 20));
+        assert_eq!(series["write"]["count"], 130);
+    }
+    let page = fs::read_to_string(scratch.path("run.html")).unwrap();
+    let plot = page.split("<svg").find(|plot| plot.contains("plot-ratios-stream")).unwrap();
+    assert_eq!(plot.matches("data-reference=\"0.57\"").count(), 2, "of 2 and of 8 MiB the same was published");
+    assert!(fs::read_to_string(scratch.path("run.md")).unwrap().contains("| 0.57 |"));
+    let refused = scratch.fails(2, &[&bands[..], &["--sets", "2"]].concat());
+    assert!(refused.contains("brings its own files"), "{refused}");
+    assert!(is_empty(&scratch, "work"));
+}
+
+#[test]
+fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
+    let scratch = scratch();
+    let report = scratch.json(&images(&[
         "--protocol",
-        "bands",
-        "--band-sizes",
-        "2m,8m",
+        "space",
+        "--type",
+        "udsb",
         "--fs",
-        "hfs+",
-    ]);
-    assert_eq!(labels(&bands).len(), 3);
-    assert!(bands["series"].as_array().unwrap().iter().all(|series| series["stream"]["mean"].as_f64().unwrap() > 0.0));
-    let space =
-        scratch.json(&["bench", "images", "work", "--scale", "0.0001", "--protocol", "space", "--type", "udsb", "--fs", "hfs+"]);
-    assert_eq!(space["series"][0]["space"].as_array().unwrap().len(), 5);
+        "hfs+,apfs",
+        "--via",
+        "library,nbd",
+        "--verify",
+    ]));
+    assert_eq!(labels(&report).len(), 5, "the host, too");
+    for kind in ["HFS+, library", "HFS+, nbd", "APFS, library", "APFS, nbd"] {
+        let taken = steps(&report, &format!("UDSB, {kind}"));
+        let rounds =
+            ["written, 1", "removed, 1", "written, 2", "removed, 2", "written, 3", "removed, 3", "written, 4", "removed, 4"];
+        assert_eq!(names(&taken), [&["new"], &rounds[..], &["full", "emptied", "attached anew", "compacted"]].concat());
+        assert!(taken.iter().all(|(_, space)| space["bands"].as_u64() > Some(0)));
+        // The largest quarter is 83 in 100 of a round's bytes.
+        assert!(
+            on_disk(&taken, "full") > on_disk(&taken, "removed, 4") && on_disk(&taken, "compacted") < on_disk(&taken, "full")
+        );
+        assert!(taken.last().unwrap().1["given_back"].is_u64());
+        // What was removed comes back when the image is attached the next time, not only when it is compacted.
+        let (emptied, full) = (on_disk(&taken, "attached anew"), on_disk(&taken, "full"));
+        assert!(emptied < full - 1_000_000, "{kind}: {emptied} of {full}");
+    }
+    for series in report["series"].as_array().unwrap() {
+        let samples = series["samples"].as_array().unwrap();
+        assert_eq!((samples.len(), &samples.last().unwrap()["set"]), (5 * 32, &Value::from(10)), "two sets in each round");
+    }
     assert!(is_empty(&scratch, "work"));
 }
 
@@ -333,8 +422,16 @@ fn images_that_cannot_be_are_refused_before() {
     let scratch = scratch();
     assert!(scratch.fails(2, &images(&["--type", "udzo"])).contains("udrw"));
     assert!(scratch.fails(2, &images(&["--cipher", "rot13"])).contains("aes-256"));
-    assert!(scratch.fails(2, &images(&["--type", "asif", "--protocol", "bands"])).contains("sparse bundles"));
-    scratch.fails(2, &images(&["--type", "udsb", "--protocol", "space", "--via", "mount"]));
+    let asif = ["bench", "images", "work", "--scale", "0.0001", "--type", "asif", "--protocol", "bands"];
+    assert!(scratch.fails(2, &asif).contains("sparse bundles"));
+    for pause in ["nan", "1e9"] {
+        assert!(scratch.fails(2, &images(&["--pause", pause])).contains("seconds"));
+    }
+    for (scale, code) in [("0", 2), ("nan", 2), ("1e10", 2), ("1e8", 1)] {
+        for protocol in ["compression", "bands", "steady"] {
+            scratch.fails(code, &["bench", "images", "work", "--scale", scale, "--protocol", protocol]);
+        }
+    }
     assert!(scratch.fails(1, &["bench", "images", "work", "--scale", "1000"]).contains("--scale"));
     let plan = common::stderr(&scratch.run(&images(&["--dry-run"])));
     assert!(plan.contains("5 subjects"), "{plan}");

@@ -48,7 +48,7 @@ pub(super) fn files(bench: &Bench) -> Result<Vec<Case>> {
         pairs: Vec::new(),
         work: Work::Bytes(size),
     };
-    let case = case.measure(bench.rounds + 4, ours, bare)?;
+    let case = case.measure(bench.rounds + 8, ours, bare)?;
     super::remove(&path);
     Ok(vec![case])
 }

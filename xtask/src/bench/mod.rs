@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Where to write the report; `-` prints the table only.
     #[arg(long, default_value = "docs/benchmarks.md")]
     report: String,
+    /// Measure nothing: write the page of what was measured before, with what `bandsaw bench -o docs/benchmarks/NAME.md` wrote.
+    #[arg(long)]
+    page: bool,
     /// Used by goal 23 on itself: open this bundle, read bands, print peak memory.
     #[arg(long, hide = true)]
     probe: Option<PathBuf>,
@@ -108,6 +111,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(image) = &args.probe_check {
         return volumes::probe(image);
     }
+    if args.page {
+        return write(&report::Report::read(&Path::new(&args.report).with_extension("json"))?, &args.report);
+    }
     let scratch = tempfile::Builder::new().prefix("bandsaw-bench").tempdir_in(&args.dir).context("scratch folder")?;
     let bench = Bench {
         dir: scratch.path().to_owned(),
@@ -128,14 +134,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     run.finish();
     report.add(run);
-    match args.report.as_str() {
-        "-" => print!("{}", report.markdown()),
-        path => {
-            let protocols = report::protocols(&Path::new(path).with_extension(""))?;
-            std::fs::write(path, report.markdown() + &protocols)?;
-            std::fs::write(Path::new(path).with_extension("json"), report.json()?)?;
-        }
+    write(&report, &args.report)
+}
+
+/// Writes the page and its JSON to `path`; to `-`, prints the table.
+fn write(report: &report::Report, path: &str) -> Result<()> {
+    if path == "-" {
+        print!("{}", report.markdown());
+        return Ok(());
     }
+    let protocols = report::protocols(&Path::new(path).with_extension(""))?;
+    std::fs::write(path, report.markdown() + &protocols)?;
+    std::fs::write(Path::new(path).with_extension("json"), report.json()?)?;
     Ok(())
 }
 

@@ -118,13 +118,23 @@ pub(super) fn protocols(folder: &Path) -> Result<String> {
     let Ok(listed) = std::fs::read_dir(folder) else { return Ok(String::new()) };
     let mut parts = listed.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     parts.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    parts.sort();
+    parts.sort_by_key(|path| (place(path), path.clone()));
+    if parts.is_empty() {
+        return Ok(String::new());
+    }
     let mut page = String::from(PROTOCOLS);
     for part in parts {
         page.push('\n');
         page.push_str(&std::fs::read_to_string(&part).with_context(|| part.display().to_string())?);
     }
     Ok(page)
+}
+
+/// Where a part stands: folders first, then the protocols from R1 to R6, then what else there is.
+fn place(part: &Path) -> usize {
+    const ORDER: [&str; 7] = ["files", "rewrite", "steady", "space", "bands", "refill", "compression"];
+    let name = part.file_stem().unwrap_or_default().to_string_lossy();
+    ORDER.iter().position(|known| name == *known).unwrap_or(ORDER.len())
 }
 
 const PROTOCOLS: &str = "
@@ -173,4 +183,26 @@ fn file_system(dir: &Path) -> String {
     });
     let at = fields.filter(|(at, _)| dir.starts_with(at)).max_by_key(|(at, _)| at.len());
     at.map_or_else(|| "an unknown file system".into(), |(_, kind)| kind.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_command_wrote_is_the_second_part() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("benchmarks");
+        assert_eq!(protocols(&folder).unwrap(), "");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("notes.txt"), "no part").unwrap();
+        assert_eq!(protocols(&folder).unwrap(), "");
+        for name in ["vm", "bands", "compression", "files", "rewrite"] {
+            std::fs::write(folder.join(name).with_extension("md"), format!("## {name}\n")).unwrap();
+        }
+        let page = protocols(&folder).unwrap();
+        assert!(page.starts_with(PROTOCOLS));
+        let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        assert_eq!(headings, ["files", "rewrite", "bands", "compression", "vm"]);
+    }
 }

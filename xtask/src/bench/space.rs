@@ -15,7 +15,7 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::progress::Silent;
-use bandsaw_bench::space::{Case as Protocol, run};
+use bandsaw_bench::images::space::{Case as Protocol, run};
 
 use super::measure::{Case, Work, time};
 use super::stream::{Pass, Target, plain};

@@ -108,21 +108,21 @@ impl Walk<'_> {
         let mut samples = [Vec::new(), Vec::new()];
         let mut used: [Option<Process>; 2] = [None; 2];
         let mut cooled = Cooled::Kept;
+        let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
         for round in 1..=READINGS {
             pause(self.options.settings.pause, self.progress)?;
-            // Whoever attached it anew has nothing of it in memory either.
-            let attached = self.subject.attach()?;
-            let names: Vec<String> = self.files.iter().map(|file| file.name.to_owned()).collect();
-            cooled = self.subject.cool(&attached, &names, self.progress)?;
-            for (samples, used) in samples.iter_mut().zip(&mut used) {
-                let watched = attached.process.as_ref().map(Watched::anew);
-                self.progress.stage("read", self.files.iter().map(|file| file.len).sum());
-                for number in 0..self.files.len() {
+            self.progress.stage("read", 2 * self.files.iter().map(|file| file.len).sum::<u64>());
+            for number in 0..self.files.len() {
+                // Whoever attached it anew has nothing of it in memory, and what is read of one file may bring the next one along.
+                let attached = self.subject.attach()?;
+                cooled = self.subject.cool(&attached, &names, self.progress)?;
+                for (samples, used) in samples.iter_mut().zip(&mut used) {
+                    let watched = attached.process.as_ref().map(Watched::anew);
                     samples.push(self.read(&attached, number, round)?);
+                    *used = Process::sum(*used, watched.and_then(|watched| watched.so_far()));
                 }
-                *used = Process::sum(*used, watched.and_then(|watched| watched.so_far()));
+                attached.detach()?;
             }
-            attached.detach()?;
         }
         let space = self.subject.space("filled", true)?;
         self.subject.destroy()?;

@@ -1,7 +1,7 @@
 //! `bench images`: the articles' protocols on images of any kind, each against the host's folder in the same run.
 //!
 //! * [`Kind`]: what is made, and how it is reached.
-//! * `protocol.rs`: the steps.
+//! * `protocol.rs`: the steps; of the space protocol, [`space`]; of compressed files, `compression.rs`.
 //! * `subject.rs`: an image, or the host, attached and detached.
 
 pub mod article;
@@ -10,7 +10,7 @@ mod kind;
 mod nbd;
 mod process;
 mod protocol;
-mod space;
+pub mod space;
 mod stream;
 mod subject;
 
@@ -26,7 +26,8 @@ pub use kind::{Kind, Via};
 use crate::folder::{clean_up, scratch, seconds_since_1970};
 use crate::machine::Room;
 use crate::noise::Noise;
-use crate::plan::{Plan, PlannedFile, bytes_of};
+use crate::place::Caches;
+use crate::plan::{Plan, PlannedFile};
 use crate::report::{Report, Settings};
 use protocol::{Walk, volume_of};
 use subject::{Subject, folder_of};
@@ -36,9 +37,9 @@ const LAYER: &str = "benchmark";
 const IMAGE: u64 = 100_000_000_000;
 /// No image is smaller: a volume has tables.
 const LEAST_IMAGE: u64 = 64 << 20;
-/// The band sizes that are compared, in bytes: from the smallest to the largest that Apple's tools make.
+/// The band sizes that are compared, in bytes: from 2 to 1020 MB, as the article's.
 pub const BAND_SIZES: [u64; 12] = {
-    let mib = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 1000];
+    let mib = [2, 4, 6, 8, 15, 32, 64, 100, 200, 400, 700, 973];
     let mut sizes = [0; 12];
     let mut n = 0;
     while n < 12 {
@@ -57,7 +58,7 @@ pub enum Protocol {
     Rewrite,
     /// R2: written and read steadily.
     Steady,
-    /// R3: filled, emptied and compacted. The host is not measured: it has nothing to give back.
+    /// R3: filled in rounds, emptied and compacted.
     Space,
     /// R4: band sizes, streaming, and how far speeds scatter.
     Bands,
@@ -78,6 +79,19 @@ impl Protocol {
             Self::Refill => "refill",
             Self::Compression => "compression",
         }
+    }
+
+    /// Seconds of rest that the article had, at least.
+    pub fn pause(self) -> f64 {
+        match self {
+            Self::Rewrite | Self::Steady => 10.0,
+            Self::Space | Self::Bands | Self::Refill | Self::Compression => 0.0,
+        }
+    }
+
+    /// Whether it brings its own files, so that none can be asked for.
+    pub fn has_files(self) -> bool {
+        matches!(self, Self::Bands | Self::Compression)
     }
 }
 
@@ -115,40 +129,26 @@ impl Announced {
     /// What `options` mean in `folder`. [`ErrorKind::Limit`] where an image has no room, [`ErrorKind::Invalid`] for what does not
     /// go together.
     pub fn new(folder: &Path, options: &Options) -> Result<Self> {
-        if options.protocol == Protocol::Space {
-            return Self::space(folder, options);
-        }
+        options.settings.plan.check_scale()?;
         if options.protocol == Protocol::Compression {
             let (planned, subjects) = (compression::bytes(options.settings.plan.scale), compression::cases(options).len());
             let image = (planned + planned / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
             // A volume is built beside what is packed for it.
-            let bytes = planned * (1 + 2 * subjects as u64);
+            let bytes = planned.saturating_mul(1 + 2 * subjects as u64);
             return Self { files: Vec::new(), subjects, bytes, image, room: Room::of(folder)? }.fits(folder, planned);
         }
         let files = files(options)?;
         let subjects = subjects(options, folder).len();
         let bands = options.protocol == Protocol::Bands;
-        if bands && options.kinds.iter().any(|kind| kind.format != Format::Udsb) {
+        if bands && !options.kinds.iter().any(|kind| kind.format == Format::Udsb) {
             return Err(Error::new(ErrorKind::Invalid, LAYER, "only sparse bundles (UDSB) have bands of many sizes"));
         }
-        let (holds, writes) = volume_of(options.protocol);
-        let planned = bytes_of(&files) as f64;
-        let nominal = (IMAGE as f64 * options.settings.plan.scale) as u64;
-        let image = nominal.max((planned * holds * 1.25) as u64 + LEAST_IMAGE).next_multiple_of(1 << 20);
-        let bytes = (planned * writes * subjects as f64) as u64;
+        let scale = options.settings.plan.scale;
+        let (holds, writes) = volume_of(options.protocol, &files, scale);
+        let nominal = if options.protocol == Protocol::Space { space::DISK } else { IMAGE } as f64 * scale;
+        let image = (nominal as u64).max(holds + holds / 4 + LEAST_IMAGE).next_multiple_of(1 << 20);
+        let bytes = writes.saturating_mul(subjects as u64);
         Self { files, subjects, bytes, image, room: Room::of(folder)? }.fits(folder, 0)
-    }
-}
-
-impl Announced {
-    /// The space protocol has sizes of its own.
-    fn space(folder: &Path, options: &Options) -> Result<Self> {
-        if options.kinds.iter().any(|kind| kind.via != Via::Library) {
-            return Err(Error::new(ErrorKind::Invalid, LAYER, "the space protocol goes through the library alone"));
-        }
-        let (room, subjects) = (Room::of(folder)?, options.kinds.len());
-        let image = options.kinds.iter().map(|kind| space::case(kind, options).disk_len()).max().unwrap_or(0);
-        Self { files: Vec::new(), subjects, bytes: 3 * image * subjects as u64, image, room }.fits(folder, 0)
     }
 
     /// Whether an image has room, which may take all of its length, and so many bytes beside it.
@@ -180,7 +180,9 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
 fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
     let bands = options.protocol == Protocol::Bands;
     let sizes: Vec<Option<u64>> = if bands { options.band_sizes.iter().copied().map(Some).collect() } else { vec![None] };
-    let images = options.kinds.iter().flat_map(|kind| sizes.iter().map(|size| (Some(*kind), *size)));
+    // Kinds without bands are there to be compared with.
+    let of = |kind: &Kind| if kind.format == Format::Udsb { sizes.clone() } else { vec![None] };
+    let images = options.kinds.iter().flat_map(|kind| of(kind).into_iter().map(|size| (Some(*kind), size)));
     let mut all: Vec<_> = [(None, None)].into_iter().chain(images).collect();
     Noise::new(options.settings.plan.seed).shuffle(&mut all);
     let subject = |(number, (kind, band_size))| Subject {
@@ -196,11 +198,6 @@ fn subjects<'a>(options: &'a Options, scratch: &Path) -> Vec<Subject<'a>> {
 /// Goes through the protocol with each kind of image in a new folder of `folder`, and removes everything, whatever comes of it.
 pub fn run(folder: &Path, options: &Options, announced: &Announced, progress: &dyn Progress) -> Result<Report> {
     let mut report = Report::begin(&format!("images, {}", options.protocol.name()), folder, &options.settings);
-    if options.protocol == Protocol::Space {
-        space::run(folder, options, &mut report, progress)?;
-        report.ended = seconds_since_1970();
-        return Ok(report);
-    }
     if options.protocol == Protocol::Compression {
         compression::run(folder, options, announced.image, &mut report, progress)?;
         report.compare_with_host();
@@ -226,6 +223,9 @@ pub fn run(folder: &Path, options: &Options, announced: &Announced, progress: &d
     report.notes.push(format!("images of {} bytes; the host's folder was measured in the same run", announced.image));
     if options.kinds.iter().any(|kind| kind.via != Via::Mount) {
         report.notes.push("through the library and NBD a file's length is told before it is written, once".to_owned());
+        if options.settings.caches == Caches::Direct {
+            report.notes.push("direct I/O is that of files in folders: images were written through the cache".to_owned());
+        }
     }
     report.ended = seconds_since_1970();
     Ok(report)

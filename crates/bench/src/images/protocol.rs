@@ -5,9 +5,8 @@
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
-use super::Protocol;
-use super::stream;
 use super::subject::{Attached, Subject};
+use super::{Protocol, space, stream};
 use crate::clock::HostClock;
 use crate::folder::pause;
 use crate::place::Cooled;
@@ -34,12 +33,12 @@ impl Walk<'_> {
         let mut series = match protocol {
             Protocol::Rewrite => self.rewrite()?,
             Protocol::Steady => self.steady()?,
+            Protocol::Space => self.rounds()?,
             Protocol::Refill => self.refill()?,
             Protocol::Bands => self.bands()?,
-            // Walked by `space.rs` and `compression.rs`.
-            Protocol::Space | Protocol::Compression => Vec::new(),
+            // Walked by `compression.rs`.
+            Protocol::Compression => Vec::new(),
         };
-        self.note("the end", true)?;
         self.subject.destroy()?;
         if let Some(last) = series.last_mut() {
             last.space = self.space;
@@ -51,20 +50,49 @@ impl Walk<'_> {
         Ok(series)
     }
 
-    fn note(&mut self, at: &str, in_use: bool) -> Result<()> {
-        self.space.extend(self.subject.space(at, in_use)?);
+    pub(super) fn note(&mut self, at: &str, inside: bool) -> Result<()> {
+        self.space.extend(self.subject.space(at, inside)?);
         Ok(())
+    }
+
+    fn pause(&self) -> Result<()> {
+        pause(self.settings.pause, self.progress)
     }
 
     /// Detaches, notes what the image takes, rests, and attaches again: fresh images behave unlike those that were attached before.
     fn again(&mut self, attached: Attached, at: &str) -> Result<(Attached, Option<Process>)> {
         let used = attached.detach()?;
         self.note(at, false)?;
-        pause(self.settings.pause, self.progress)?;
+        self.pause()?;
         Ok((self.subject.attach()?, used))
     }
 
-    fn write(&self, attached: &Attached, files: &[PlannedFile]) -> Result<Vec<Sample>> {
+    /// How every protocol ends: what is `left` is removed, the image is attached anew, `times`, and compacted.
+    pub(super) fn wind_up(&mut self, left: &[PlannedFile], times: u32) -> Result<()> {
+        if self.subject.kind.is_none() {
+            // There is nothing to be noted of the host, and all of it goes.
+            return Ok(());
+        }
+        if !left.is_empty() {
+            let attached = self.subject.attach()?;
+            self.remove(&attached, left)?;
+            attached.detach()?;
+            self.note("emptied", false)?;
+        }
+        for _ in 0..times {
+            self.pause()?;
+            self.subject.attach()?.detach()?;
+        }
+        self.note("attached anew", true)?;
+        let given_back = self.subject.compact()?;
+        self.note("compacted", true)?;
+        if let Some(last) = self.space.last_mut() {
+            last.given_back = Some(given_back);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&self, attached: &Attached, files: &[PlannedFile]) -> Result<Vec<Sample>> {
         let clock = HostClock::default();
         self.settings.run(&*attached.place, &clock)?.write(files, self.progress)
     }
@@ -77,12 +105,13 @@ impl Walk<'_> {
         Ok((cooled, run.read(files, self.progress)?))
     }
 
-    fn remove(&self, attached: &Attached, files: &[PlannedFile]) -> Result<()> {
+    pub(super) fn remove(&self, attached: &Attached, files: &[PlannedFile]) -> Result<()> {
         let clock = HostClock::default();
-        self.settings.run(&*attached.place, &clock)?.remove(files, self.progress)
+        self.settings.run(&*attached.place, &clock)?.remove(files, self.progress)?;
+        attached.place.settle()
     }
 
-    fn series(&self, step: Option<&str>, cooled: Cooled, samples: Vec<Sample>, process: Option<Process>) -> Series {
+    pub(super) fn series(&self, step: Option<&str>, cooled: Cooled, samples: Vec<Sample>, process: Option<Process>) -> Series {
         Series { process, ..Series::new(self.subject.label(), step, cooled, samples) }
     }
 
@@ -91,8 +120,9 @@ impl Walk<'_> {
     fn rewrite(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let first = self.write(&attached, self.files)?;
+        self.note("written", false)?;
         self.remove(&attached, self.files)?;
-        let (attached, first_used) = self.again(attached, "written and emptied")?;
+        let (attached, first_used) = self.again(attached, "removed")?;
         let mut again = self.write(&attached, self.files)?;
         let (cooled, read) = self.read(&attached, self.files)?;
         again.extend(read);
@@ -102,12 +132,14 @@ impl Walk<'_> {
             self.series(Some("first"), Cooled::Kept, first, first_used),
             self.series(Some("rewrite"), cooled, again, again_used),
         ];
+        self.wind_up(self.files, 1)?;
         self.subject.destroy()?;
         self.subject.create(self.len)?;
         let attached = self.subject.attach()?;
-        let (attached, _) = self.again(attached, "new, the control")?;
+        let (attached, _) = self.again(attached, "control: new")?;
         let control = self.write(&attached, self.files)?;
         let used = attached.detach()?;
+        self.note("written", true)?;
         all.push(self.series(Some("first, attached anew"), Cooled::Kept, control, used));
         Ok(all)
     }
@@ -116,11 +148,14 @@ impl Walk<'_> {
     fn steady(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "attached once")?;
-        pause(self.settings.pause, self.progress)?;
+        self.pause()?;
         let mut samples = self.write(&attached, self.files)?;
+        self.note("written", false)?;
         let (cooled, read) = self.read(&attached, self.files)?;
         samples.extend(read);
         let used = attached.detach()?;
+        self.note("read, detached", true)?;
+        self.wind_up(self.files, 1)?;
         Ok(vec![self.series(None, cooled, samples, used)])
     }
 
@@ -130,37 +165,35 @@ impl Walk<'_> {
         // Eight of ten sets go after the first pass.
         let stays = (sets / 5).max(1).min(sets - 1);
         let mut all = Vec::new();
-        // Each pass has names of its own.
+        // Each pass has files of its own.
         let pass = |n: u32| -> Vec<PlannedFile> {
-            self.files.iter().map(|file| PlannedFile { set: file.set + n * 1000, ..file.clone() }).collect()
+            let count = self.files.len() as u32;
+            self.files.iter().map(|file| PlannedFile { number: file.number + n * count, ..file.clone() }).collect()
         };
         let passes = [pass(0), pass(1), pass(2)];
         let mut left: Vec<PlannedFile> = Vec::new();
-        let mut attached = self.subject.attach()?;
         for (n, (step, files)) in ["empty", "part full", "emptied"].into_iter().zip(&passes).enumerate() {
+            let attached = self.subject.attach()?;
             let mut samples = self.write(&attached, files)?;
-            let (again, used) = self.again(attached, &format!("{step}: written"))?;
-            attached = again;
+            let (attached, written) = self.again(attached, &format!("{step}: written"))?;
             let (cooled, read) = self.read(&attached, files)?;
             samples.extend(read);
-            all.push(self.series(Some(step), cooled, samples, used));
-            match n {
+            let go = match n {
                 0 => {
                     let (stay, go): (Vec<_>, Vec<_>) = files.iter().cloned().partition(|file| file.set <= stays);
-                    self.remove(&attached, &go)?;
                     left = stay;
+                    go
                 }
-                1 => {
-                    self.remove(&attached, files)?;
-                    self.remove(&attached, &left)?;
-                }
-                _ => {}
-            }
-            if n < 2 {
-                (attached, _) = self.again(attached, &format!("{step}: removed"))?;
-            }
+                1 => [&left[..], files].concat(),
+                _ => Vec::new(),
+            };
+            self.remove(&attached, &go)?;
+            let used = Process::sum(written, attached.detach()?);
+            self.note(&if n < 2 { format!("{step}: removed") } else { "read".to_owned() }, n == 2)?;
+            all.push(self.series(Some(step), cooled, samples, used));
+            self.pause()?;
         }
-        attached.detach()?;
+        self.wind_up(&passes[2], 1)?;
         Ok(all)
     }
 
@@ -169,21 +202,30 @@ impl Walk<'_> {
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "attached once")?;
         let mut samples = self.write(&attached, self.files)?;
+        self.note("written", false)?;
         self.remove(&attached, self.files)?;
-        let source = bytes_of(self.files) / 16;
+        self.note("removed", false)?;
+        let source = stream::source_len(self.settings.plan.scale);
         let cool = |names: &[String]| self.subject.cool(&attached, names, self.progress);
-        samples.push(stream::run(&*attached.place, self.settings, source.max(1 << 20), &cool, self.progress)?);
+        samples.push(stream::run(&*attached.place, self.settings, source, &cool, self.progress)?);
         let used = attached.detach()?;
+        self.note("streamed", true)?;
+        self.wind_up(&[], 1)?;
         Ok(vec![self.series(None, Cooled::Kept, samples, used)])
     }
 }
 
-/// How many times the planned bytes a protocol has on a subject at most, and how many times it writes them.
-pub(super) fn volume_of(protocol: Protocol) -> (f64, f64) {
+/// How many bytes a protocol has on a subject at most, and how many it writes there.
+pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], scale: f64) -> (u64, u64) {
+    let planned = bytes_of(files);
     match protocol {
-        Protocol::Rewrite => (1.0, 3.0),
-        Protocol::Steady | Protocol::Space | Protocol::Compression => (1.0, 1.0),
-        Protocol::Refill => (1.4, 3.0),
-        Protocol::Bands => (1.0, 1.2),
+        Protocol::Rewrite => (planned, 3 * planned),
+        Protocol::Steady | Protocol::Compression => (planned, planned),
+        Protocol::Space => space::bytes(files),
+        Protocol::Refill => (planned + planned * 2 / 5, 3 * planned),
+        Protocol::Bands => {
+            let streamed = stream::source_len(scale) / 2 * 3;
+            (planned.max(streamed), planned + streamed)
+        }
     }
 }

@@ -12,6 +12,14 @@ use crate::sample::{Direction, Sample};
 /// The file that is read, and the one that is written.
 const NAMES: [&str; 2] = ["stream-from", "stream-to"];
 
+/// Bytes of the article's file, as far as its times and rates tell.
+const SOURCE: f64 = 15.5e9;
+
+/// Bytes of the file at `scale`.
+pub(super) fn source_len(scale: f64) -> u64 {
+    ((SOURCE * scale) as u64).max(1 << 20)
+}
+
 /// Writes a file of `len` bytes, and times its compression into another.
 pub(super) fn run(
     place: &dyn Place,

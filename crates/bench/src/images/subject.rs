@@ -9,8 +9,9 @@ use std::time::Duration;
 use bandsaw::container::Format;
 use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
 use bandsaw::device::{Access, BlockDevice, Slice};
-use bandsaw::fs::{FileSystemMut, VolumeEncryption, VolumeKey, apfs, hfsplus};
+use bandsaw::fs::{FileSystem, FileSystemMut, VolumeEncryption, VolumeKey, apfs, hfsplus};
 use bandsaw::open::{self, Image, Keys, OpenOptions, Wanted};
+use bandsaw::ops::compact;
 use bandsaw::ops::compress::{CompressOptions, FileReport};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::trim;
@@ -110,7 +111,7 @@ impl Subject<'_> {
         }
     }
 
-    fn image(&self) -> PathBuf {
+    pub(super) fn image(&self) -> PathBuf {
         let extension = match self.kind.map(|kind| kind.format) {
             Some(Format::Udsb) => "sparsebundle",
             Some(Format::Udsp) => "sparseimage",
@@ -206,7 +207,8 @@ impl Subject<'_> {
     pub(super) fn attach(&self) -> Result<Attached> {
         let Some(kind) = self.kind else {
             let place = Box::new(HostFolder::new(&self.folder, self.caches));
-            return Ok(Attached { place, end: End::Nothing, process: None });
+            let process = Some(Watched::new(std::process::id()));
+            return Ok(Attached { place, end: End::Nothing, process });
         };
         match kind.via {
             Via::Library => {
@@ -230,7 +232,7 @@ impl Subject<'_> {
         }
     }
 
-    fn open(&self, access: Access) -> Result<Image> {
+    pub(super) fn open(&self, access: Access) -> Result<Image> {
         let secret = secret();
         open::open(&self.image(), &OpenOptions { access, keys: Some(&secret as &dyn Keys), ..OpenOptions::default() })
     }
@@ -273,23 +275,35 @@ impl Subject<'_> {
         Ok(Attached { place: Box::new(HostFolder::new(&folder, self.caches)), end: End::Folder(mounted), process })
     }
 
-    /// What it takes on the host now.
-    pub(super) fn space(&self, at: &str, in_use: bool) -> Result<Option<Space>> {
+    /// What it takes on the host now; with `inside`, also what is in use and free in it, for which it must not be attached.
+    pub(super) fn space(&self, at: &str, inside: bool) -> Result<Option<Space>> {
         let Some(kind) = self.kind else { return Ok(None) };
         let bands = || std::fs::read_dir(self.image().join("bands")).ok().map(|bands| bands.count() as u64);
-        let in_use = if in_use {
-            let (secret, image) = (secret(), self.open(Access::ReadOnly)?);
-            let info = image.file_system_as(None, Wanted { snapshot: None, keys: Some(&secret) })?.volume();
-            Some(info.total.saturating_sub(info.free))
-        } else {
-            None
-        };
+        let inside = if inside { Some(self.look_inside()?.volume()) } else { None };
         Ok(Some(Space {
             at: at.to_owned(),
             on_disk: HostUsage::of(&self.image(), &Silent)?.allocated,
             bands: if kind.format == Format::Udsb { bands() } else { None },
-            in_use,
+            in_use: inside.as_ref().map(|volume| volume.total.saturating_sub(volume.free)),
+            free: inside.map(|volume| volume.free),
+            given_back: None,
         }))
+    }
+
+    /// Its volume, for reading only.
+    pub(super) fn look_inside(&self) -> Result<Arc<dyn FileSystem>> {
+        let secret = secret();
+        self.open(Access::ReadOnly)?.file_system_as(None, Wanted { snapshot: None, keys: Some(&secret) })
+    }
+
+    /// Gives back what is free in it, and packs it; how many bytes that came to. Nothing for the host.
+    pub(super) fn compact(&self) -> Result<u64> {
+        if self.kind.is_none() {
+            return Ok(0);
+        }
+        let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
+        let done = compact::compact(&self.open(Access::ReadWrite)?, &options, &Silent)?;
+        Ok(done.before.saturating_sub(done.after))
     }
 
     /// Sees to it that the files `names` in `attached` are not read from memory, neither they nor the image.
@@ -344,7 +358,7 @@ pub(super) fn folder_of(scratch: &Path, number: usize) -> PathBuf {
     scratch.join(format!("subject-{number}"))
 }
 
-fn secret() -> Secret {
+pub(super) fn secret() -> Secret {
     Secret::new(PASSPHRASE.as_bytes().to_vec())
 }
 

@@ -26,9 +26,9 @@ impl HostFolder {
         Self { folder: folder.to_owned(), caches }
     }
 
+    /// Costs nothing as long as nothing fails: it is asked for with every request.
     fn failed(&self, name: &str, what: &'static str) -> impl Fn(io::Error) -> Error {
-        let path = self.folder.join(name);
-        move |source| Error::io(LAYER, what, source).in_file(&path)
+        move |source| Error::io(LAYER, what, source).in_file(self.folder.join(name))
     }
 
     fn is_direct(&self) -> bool {
@@ -53,6 +53,11 @@ impl Place for HostFolder {
 
     fn remove(&self, name: &str) -> Result<()> {
         std::fs::remove_file(self.folder.join(name)).map_err(self.failed(name, "remove"))
+    }
+
+    fn settle(&self) -> Result<()> {
+        let flushed = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        flushed.map_err(|source| Error::io(LAYER, "flush", source).in_file(&self.folder))
     }
 
     fn cool(&self, names: &[String]) -> Result<Cooled> {

@@ -45,6 +45,10 @@ impl Place for VolumeFolder {
         self.volume.remove(self.volume.root(), name)
     }
 
+    fn settle(&self) -> Result<()> {
+        self.volume.sync()
+    }
+
     /// The image's own files are in the system's memory, and whoever opened it knows them.
     fn cool(&self, _names: &[String]) -> Result<Cooled> {
         self.volume.sync()?;

@@ -72,7 +72,7 @@ pub struct Settings {
     pub compressible: bool,
     /// Whether they were compared when they were read.
     pub verify: bool,
-    /// Seconds of rest before each measurement.
+    /// Seconds of rest between writing and reading, and around attaching anew.
     pub pause: f64,
 }
 
@@ -129,6 +129,12 @@ pub struct Space {
     pub bands: Option<u64>,
     /// Bytes in use in its volume, where that was asked.
     pub in_use: Option<u64>,
+    /// Bytes free in its volume, where that was asked.
+    #[serde(default)]
+    pub free: Option<u64>,
+    /// Bytes that a compaction gave back, after one.
+    #[serde(default)]
+    pub given_back: Option<u64>,
 }
 
 /// What a process used.

@@ -20,7 +20,7 @@ pub fn plots(report: &Report) -> Vec<Plot> {
         plots.extend(speed_against_size(report, direction));
         plots.extend(boxes(report, direction));
     }
-    plots.extend([Direction::Write, Direction::Read].into_iter().filter_map(|direction| ratios(report, direction)));
+    plots.extend(Direction::ALL.into_iter().filter_map(|direction| ratios(report, direction)));
     plots.extend(band_sizes(report));
     plots.extend(space(report));
     plots.extend(super::compression::plots(report));
@@ -111,10 +111,8 @@ fn ratios(report: &Report, direction: Direction) -> Option<Plot> {
         return None;
     }
     let series = |name: &str| report.series.iter().enumerate().find(|(_, series)| series.name() == name);
-    let published = |name: &str| {
-        let image = series(name).and_then(|(_, series)| series.image.as_ref());
-        image.map_or_else(Vec::new, |image| references().of(&image.format, image.key_bits, direction).collect())
-    };
+    let published =
+        |name: &str| series(name).map_or_else(Vec::new, |(_, series)| references().beside(&report.benchmark, series, direction));
     let shown = ratios.iter().flat_map(|against| {
         let theirs = published(&against.label).into_iter().filter_map(|speed| speed.ratio());
         theirs.chain([against.ratio.high.min(against.ratio.value * 2.0)])
@@ -181,12 +179,7 @@ fn band_sizes(report: &Report) -> Option<Plot> {
 fn space(report: &Report) -> Option<Plot> {
     let series: Vec<_> = report.series.iter().enumerate().filter(|(_, series)| series.space.len() > 1).collect();
     let steps = series.iter().map(|(_, series)| series.space.len()).max()?;
-    let published = |series: &Series, at: &str| {
-        let image = series.image.as_ref();
-        let all = image.map(|image| references().sizes(&report.benchmark, &image.format, image.key_bits, at));
-        let at_scale = |(size, space)| (size as f64 * report.settings.plan.scale, space);
-        all.unwrap_or_default().into_iter().map(at_scale).collect::<Vec<_>>()
-    };
+    let published = |series: &Series, at: &str| references().of_step(report, series, at);
     let shown = series.iter().flat_map(|(_, series)| {
         let theirs = series.space.iter().flat_map(|space| published(series, &space.at)).map(|(size, ..)| size);
         series.space.iter().map(|space| space.on_disk as f64).chain(theirs).collect::<Vec<_>>()
@@ -196,9 +189,11 @@ fn space(report: &Report) -> Option<Plot> {
     let mut chart = Chart::default();
     chart.left_axis(&y, "on disk", decimal);
     let longest = series.iter().max_by_key(|(_, series)| series.space.len());
+    // In as many lines, one below the other, as give each of them room.
+    let width = longest.iter().flat_map(|(_, series)| &series.space).map(|space| 6.6 * space.at.chars().count() as f64);
+    let lines = (width.fold(0.0, f64::max) * steps as f64 / (RIGHT - LEFT)).ceil().clamp(1.0, 3.0) as usize;
     for (step, space) in longest.iter().flat_map(|(_, series)| series.space.iter().enumerate()) {
-        // Every other one a line lower, so that they have room.
-        chart.text(x(step), BOTTOM + 15.0 + 14.0 * (step % 2) as f64, Anchor::Middle, &space.at);
+        chart.text(x(step), BOTTOM + 13.0 + 12.0 * (step % lines) as f64, Anchor::Middle, &space.at);
     }
     for (n, series) in &series {
         chart.line(*n, series.space.iter().enumerate().map(|(step, space)| (x(step), y.place(space.on_disk as f64))), false);

@@ -1,5 +1,7 @@
 //! Results as rows of words: what the terminal, the page and docs/benchmarks.md show alike.
 
+use std::collections::BTreeSet;
+
 use super::{Report, Series};
 use crate::images::STEPS;
 use crate::reference::references;
@@ -63,7 +65,10 @@ fn speeds(report: &Report) -> Table {
         table.rows.push(vec![
             series.name(),
             what.to_owned(),
-            summary.count.to_string(),
+            match summary.cache_speed {
+                0 => summary.count.to_string(),
+                small => format!("{} ({small} under 1 MB)", summary.count),
+            },
             bytes(summary.bytes),
             format!("{}{noisy}", rate(middle.value)),
             rate(middle.low),
@@ -109,7 +114,7 @@ fn lines(report: &Report) -> Table {
 }
 
 fn ratios(report: &Report) -> Table {
-    let mut table = Table::new("Speed over the host's", &["", "", "ratio", "[of", "to]", "verdict"]);
+    let mut table = Table::new("Speed over the host's", &["", "", "ratio", "[of", "to]", "verdict", "published of Apple's"]);
     for against in &report.ratios {
         let ratio = against.ratio;
         let words = [ratio.value, ratio.low, ratio.high].map(|ratio| format!("{ratio:.2}"));
@@ -121,13 +126,22 @@ fn ratios(report: &Report) -> Table {
             low,
             high,
             ratio.verdict.words().to_owned(),
+            published(report, &against.label, against.direction),
         ]);
     }
     table
 }
 
+/// What others have measured of the same.
+fn published(report: &Report, name: &str, direction: Direction) -> String {
+    let Some(series) = report.series.iter().find(|series| series.name() == name) else { return String::new() };
+    let speeds = references().beside(&report.benchmark, series, direction);
+    speeds.iter().map(|speed| speed.words()).collect::<Vec<_>>().join("; ")
+}
+
 fn space(report: &Report) -> Table {
-    let mut table = Table::new("Size on disk", &["", "after", "on disk", "bands", "in use within"]);
+    let heading = ["", "after", "on disk", "bands", "in use within", "free within", "given back", "published, to scale"];
+    let mut table = Table::new("Size on disk", &heading);
     for series in &report.series {
         for space in &series.space {
             table.rows.push(vec![
@@ -136,6 +150,14 @@ fn space(report: &Report) -> Table {
                 bytes(space.on_disk),
                 space.bands.map_or_else(String::new, |bands| bands.to_string()),
                 space.in_use.map_or_else(String::new, bytes),
+                space.free.map_or_else(String::new, bytes),
+                space.given_back.map_or_else(String::new, bytes),
+                references()
+                    .of_step(report, series, &space.at)
+                    .iter()
+                    .map(|(size, ..)| decimal(*size))
+                    .collect::<Vec<_>>()
+                    .join("; "),
             ]);
         }
     }
@@ -143,7 +165,10 @@ fn space(report: &Report) -> Table {
 }
 
 fn processes(report: &Report) -> Table {
-    let mut table = Table::new("The process that serves the image", &["", "real", "user", "system", "processors", "threads"]);
+    let mut table = Table::new(
+        "The process that serves the image; for the host and the library, this one",
+        &["", "real", "user", "system", "processors", "threads"],
+    );
     for series in &report.series {
         let Some(process) = &series.process else { continue };
         table.rows.push(vec![
@@ -198,14 +223,20 @@ pub fn compressed(report: &Report) -> Vec<Table> {
     tables
 }
 
+/// How many files a series has at most that are written, and of how many sets.
+fn counts(report: &Report) -> String {
+    let written = report.series.iter().map(|series| series.samples.iter().filter(|sample| sample.direction == Direction::Write));
+    let counts =
+        written.map(|samples| (samples.clone().count(), samples.map(|sample| sample.set).collect::<BTreeSet<_>>().len()));
+    match counts.max() {
+        None | Some((0, _)) => String::new(),
+        Some((files, sets)) => format!("{files} written at most in a series, {sets} sets, "),
+    }
+}
+
 /// What the reader should know of a run, beside its numbers.
 pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let (settings, machine) = (&report.settings, &report.machine);
-    let files: Vec<_> = report
-        .series
-        .iter()
-        .map(|series| series.samples.iter().filter(|sample| sample.direction == Direction::Write).count())
-        .collect();
     let mut facts = vec![
         ("Benchmark", format!("{}, {}", report.benchmark, report.tool)),
         (
@@ -213,16 +244,7 @@ pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
             format!("{}, {} cores, {} of memory, {}", machine.processor, machine.cores, bytes(machine.memory), machine.system),
         ),
         ("Files on", machine.file_system.clone()),
-        (
-            "Files",
-            format!(
-                "{} written at most in a series, sizes times {}, {} sets, seed {}",
-                files.iter().max().unwrap_or(&0),
-                settings.plan.scale,
-                settings.plan.sets,
-                settings.plan.seed
-            ),
-        ),
+        ("Files", format!("{}sizes times {}, seed {}", counts(report), settings.plan.scale, settings.plan.seed)),
         ("Requests", decimal(settings.request as f64)),
         ("Contents", if settings.compressible { "compressible" } else { "incompressible" }.to_owned()),
     ];

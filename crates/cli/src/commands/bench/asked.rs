@@ -35,10 +35,17 @@ impl Asked {
         &self.folder
     }
 
-    /// What is measured. Refuses results that could not be kept, before anything is.
-    pub(super) fn settings(&self) -> Outcome<Settings> {
+    /// What is measured, with so many seconds of rest where none were asked for. Refuses results that could not be kept, before
+    /// anything is measured.
+    pub(super) fn settings(&self, pause: f64) -> Outcome<Settings> {
         self.keeping.check()?;
-        Ok(self.measuring.settings(&self.planning))
+        Ok(self.measuring.settings(&self.planning, pause))
+    }
+
+    /// Whether files were asked for, but for how large they are.
+    pub(super) fn chooses_files(&self) -> bool {
+        let Planning { sets, sizes, random, single, .. } = &self.planning;
+        sets.is_some() || !sizes.is_empty() || random.is_some() || single.is_some()
     }
 
     /// Says what will be done, does it unless only that was wanted, and keeps and tells the results.
@@ -57,9 +64,9 @@ impl Asked {
 /// Which files.
 #[derive(Debug, Args)]
 struct Planning {
-    /// How often the sizes are gone through
-    #[arg(long, value_name = "NUMBER", default_value_t = SETS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    sets: u32,
+    /// How often the sizes are gone through [default: 10]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    sets: Option<u32>,
     /// What every size is multiplied by; the number of files stays
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
@@ -92,9 +99,10 @@ struct Measuring {
     /// Compare what is read with what was written; it takes no time of the measurement
     #[arg(long)]
     verify: bool,
-    /// Rest between writing and reading
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
-    pause: f64,
+    /// Rest so long between writing and reading, and around attaching an image anew [default: 10 for the protocols `rewrite` and
+    /// `steady`, otherwise none]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pause: Option<f64>,
 }
 
 /// `--caches`.
@@ -120,13 +128,13 @@ impl From<CachesArg> for Caches {
 }
 
 impl Measuring {
-    fn settings(&self, planning: &Planning) -> Settings {
+    fn settings(&self, planning: &Planning, pause: f64) -> Settings {
         let sizes = match (planning.single, planning.sizes.is_empty()) {
             (Some(size), _) => vec![size],
             (None, true) => SIZES.to_vec(),
             (None, false) => planning.sizes.clone(),
         };
-        let sets = if planning.single.is_some() { 1 } else { planning.sets };
+        let sets = if planning.single.is_some() { 1 } else { planning.sets.unwrap_or(SETS) };
         let plan = Plan { sizes, sets, scale: planning.scale, seed: planning.seed, random: planning.random };
         Settings {
             plan,
@@ -134,9 +142,16 @@ impl Measuring {
             caches: self.caches.into(),
             compressible: self.compressible,
             verify: self.verify,
-            pause: self.pause,
+            pause: self.pause.unwrap_or(pause),
         }
     }
+}
+
+/// A rest that ends.
+fn seconds(text: &str) -> Result<f64, String> {
+    const MOST: f64 = 86_400.0;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=MOST).contains(seconds));
+    seconds.ok_or_else(|| "seconds, from 0 to 86400".to_owned())
 }
 
 /// A small share.

@@ -32,7 +32,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let (settings, folder) = (self.asked.settings()?, self.asked.folder());
+        let (settings, folder) = (self.asked.settings(0.0)?, self.asked.folder());
         let announced = Announced::new(folder, &settings);
         let announced = announced.advise(Kind::Limit, || "`--scale 0.1` writes a tenth, `--sets` fewer files".to_owned())?;
         let wear = percent(announced.room.wear(announced.bytes));

@@ -27,7 +27,7 @@ pub(crate) struct Gate {
     #[arg(value_name = "RESULTS", value_hint = ValueHint::FilePath)]
     results: PathBuf,
     /// The least ratio of speeds
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
     min_ratio: f64,
     /// Compare with this run in the place of the host's folder
     #[arg(long, value_name = "RESULTS", value_hint = ValueHint::FilePath)]
@@ -52,6 +52,12 @@ struct Row {
     direction: String,
     ratio: Ratio,
     kept: bool,
+}
+
+/// A ratio that others can be compared with.
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
+    ratio.ok_or_else(|| "a number from 0".to_owned())
 }
 
 impl Gate {

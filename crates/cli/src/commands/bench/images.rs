@@ -16,20 +16,22 @@ use crate::text::counted;
 ///
 /// Images are made in a new folder of DIR, used as a published protocol has it, and removed at the end, also by Ctrl-C. Every kind is
 /// measured in the same run as files in the folder itself, in random order, and told as a ratio to these, beside what was published of
-/// Apple's images on a Mac. What an image takes on disk is told after each step, and what the process uses that serves it.
+/// Apple's images on a Mac. What an image takes on disk is told after each step, and what the process uses that serves it. At the end
+/// of each protocol files are removed, the image is attached anew and compacted, and what it takes then is told too.
 ///
 /// Protocols: `rewrite` writes right after creation, again after files were removed and the image was attached anew, and as a control
-/// for the first time after it was attached anew. `steady` attaches anew, writes and reads. `refill` writes and reads an image when it
-/// is empty, part full, and emptied. `bands` compares sizes of bands: 130 files that scatter, and one file read and another written
-/// beside it. `space` fills, empties and compacts, through the library, and compares contents at each step. `compression` stores five
-/// files as they are and compressed in each way, and reads each three times cold and three times warm; only files over 1 MB are scaled.
+/// for the first time after it was attached anew. `steady` attaches anew, writes and reads. `space` writes in five rounds and removes
+/// the largest quarter of the files after each but the last; with --verify every layer and all contents are checked. `bands` compares
+/// sizes of bands: 130 files that scatter, and one file compressed into another beside it. `refill` writes and reads an image when it
+/// is empty, part full, and emptied. `compression` stores five files as they are and compressed in each way, and reads each three
+/// times cold and three times warm; only files over 1 MB are scaled. They are also known as r1 to r6.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw bench images /mnt/disk --scale 0.01 --pause 10 -o run.json -o run.html
   bandsaw bench images . --scale 0.01 --type udsb,asif --cipher none,aes-256 --fs apfs --via mount
   bandsaw bench images . --scale 0.01 --protocol bands --band-sizes 8m,64m
-  bandsaw bench images . --scale 0.01 --protocol space --type udsb,udrw --fs hfs+
+  bandsaw bench images . --scale 0.01 --protocol space --type udsb,udrw --fs hfs+ --verify
   bandsaw bench images . --scale 0.1 --protocol compression --type udrw --fs hfs+,apfs")]
 pub(crate) struct Images {
     #[command(flatten)]
@@ -37,8 +39,9 @@ pub(crate) struct Images {
     /// What is done with each image
     #[arg(long, value_enum, default_value_t)]
     protocol: ProtocolArg,
-    /// Kinds of images: udrw, udsb, udsp, asif; vm for an encrypted APFS volume in ASIF over NBD
-    #[arg(long = "type", value_name = "FORMAT,...", value_delimiter = ',', default_values = ["udrw", "udsb", "udsp", "asif"])]
+    /// Kinds of images: udrw, udsb, udsp, asif; vm for an encrypted APFS volume in ASIF over NBD [default: the four; with `--protocol
+    /// bands` udsb, and udrw to compare it with]
+    #[arg(long = "type", value_name = "FORMAT,...", value_delimiter = ',')]
     types: Vec<String>,
     /// Ciphers: none, aes-128, aes-256
     #[arg(long = "cipher", value_name = "CIPHER,...", value_delimiter = ',', default_values = ["none"])]
@@ -49,7 +52,7 @@ pub(crate) struct Images {
     /// Ways to what is in an image: library (in this process), nbd, mount (a folder, through FUSE)
     #[arg(long, value_name = "WAY,...", value_delimiter = ',', default_values = ["library"])]
     via: Vec<Via>,
-    /// With `--protocol bands`: the sizes of bands, in the place of twelve from 2 MiB to 1000 MiB
+    /// With `--protocol bands`: the sizes of bands, in the place of twelve from 2 to 1020 MB
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
     band_sizes: Vec<u64>,
 }
@@ -80,8 +83,6 @@ enum ProtocolArg {
 
 impl Images {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let (settings, folder) = (self.asked.settings()?, self.asked.folder());
-        let kinds = self.kinds()?;
         let protocol = match self.protocol {
             ProtocolArg::Rewrite => Protocol::Rewrite,
             ProtocolArg::Steady => Protocol::Steady,
@@ -90,6 +91,17 @@ impl Images {
             ProtocolArg::Space => Protocol::Space,
             ProtocolArg::Compression => Protocol::Compression,
         };
+        if protocol.has_files() && self.asked.chooses_files() {
+            let why =
+                format!("`{}` brings its own files: --sets, --sizes, --random and --single are not for it", protocol.name());
+            return Err(Failure::usage("--protocol", why));
+        }
+        let (mut settings, folder) = (self.asked.settings(protocol.pause())?, self.asked.folder());
+        if protocol.has_files() {
+            // What is not asked for is not told either.
+            (settings.plan.sizes, settings.plan.sets) = (Vec::new(), 1);
+        }
+        let kinds = self.kinds()?;
         let program = std::env::current_exe().map_err(|source| Error::io("benchmark", "find", source))?;
         let band_sizes = if self.band_sizes.is_empty() { BAND_SIZES.to_vec() } else { self.band_sizes.clone() };
         let options = Options { protocol, settings, kinds, band_sizes, program };
@@ -108,11 +120,16 @@ impl Images {
         self.asked.run(&plan, output, |progress| images::run(folder, &options, &announced, progress))
     }
 
-    /// Every combination, but for what another protocol is not about.
+    /// Every combination.
     fn kinds(&self) -> Outcome<Vec<Kind>> {
-        let bands = matches!(self.protocol, ProtocolArg::Bands);
+        let usual: &[&str] = match self.protocol {
+            ProtocolArg::Bands => &["udsb", "udrw"],
+            _ => &["udrw", "udsb", "udsp", "asif"],
+        };
+        let types = self.types.iter().map(String::as_str);
+        let types: Vec<&str> = if self.types.is_empty() { usual.to_vec() } else { types.collect() };
         let mut kinds = Vec::new();
-        for name in &self.types {
+        for name in types {
             if name.eq_ignore_ascii_case("vm") {
                 kinds.push(Kind::VM);
                 continue;
@@ -120,10 +137,6 @@ impl Images {
             let format: Format = name.parse()?;
             if !matches!(format, Format::Udrw | Format::Udsb | Format::Udsp | Format::Asif) {
                 return Err(Failure::usage("--type", format!("{name} cannot be written to: udrw, udsb, udsp, asif and vm can")));
-            }
-            // Others have no bands of many sizes.
-            if bands && format != Format::Udsb {
-                continue;
             }
             for cipher in &self.ciphers {
                 let key_bits = match cipher.to_ascii_lowercase().as_str() {
@@ -141,9 +154,6 @@ impl Images {
                     kinds.extend(self.via.iter().map(|&via| Kind { format, key_bits, file_system, volume_key: false, via }));
                 }
             }
-        }
-        if kinds.is_empty() {
-            return Err(Failure::usage("--type", "sizes of bands are those of sparse bundles (udsb)"));
         }
         Ok(kinds)
     }

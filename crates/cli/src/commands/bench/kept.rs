@@ -1,7 +1,7 @@
 //! Results in files: where they go, in which form, and where they are read from.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bandsaw::{Error, Kind};
@@ -9,7 +9,8 @@ use bandsaw_bench::report::{Report, csv, html, plot, png, table};
 use clap::{Args, ValueHint};
 
 use super::table as terminal;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Advise, Failure, Outcome};
+use crate::new_file::NewFile;
 use crate::output::Output;
 
 const LAYER: &str = "benchmark";
@@ -68,6 +69,9 @@ impl Keeping {
             if !self.overwrite && path.exists() {
                 return Err(exists(path));
             }
+            if path.is_dir() {
+                return Err(Error::new(Kind::Conflict, LAYER, "is a folder").in_file(path).into());
+            }
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if !folder.is_dir() {
                 return Err(Error::not_found(LAYER, folder.display().to_string()).into());
@@ -79,40 +83,49 @@ impl Keeping {
         Ok(())
     }
 
-    /// Writes all files that were asked for, then tells the results.
+    /// Writes all files that were asked for, and tells the results; these also where a file could not be written, for nobody wants to
+    /// measure again.
     pub(super) fn keep(&self, report: &Report, output: &Output) -> Outcome {
-        for path in &self.outputs {
-            self.write(path, Form::of(path)?.text(report)?.as_bytes())?;
-        }
-        if let Some(folder) = &self.plots {
-            fs::create_dir_all(folder).map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
-            let painter = png::Painter::new()?;
-            for plot in plot::plots(report) {
-                self.write(&folder.join(format!("{}.svg", plot.name)), plot.svg_file().as_bytes())?;
-                self.write(&folder.join(format!("{}.png", plot.name)), &painter.png(&plot)?)?;
-            }
-        }
+        let kept = self.files(report);
         output.facts(report, |out| {
             for (name, value) in table::facts(report) {
                 writeln!(out, "{name:10} {}", output.name(&value))?;
             }
             terminal::write(&table::tables(report), output, out)
-        })
+        })?;
+        kept
+    }
+
+    fn files(&self, report: &Report) -> Outcome {
+        for path in &self.outputs {
+            self.write(path, Form::of(path)?.text(report)?.as_bytes())?;
+        }
+        let Some(folder) = &self.plots else { return Ok(()) };
+        fs::create_dir_all(folder).map_err(|source| Error::io(LAYER, "make", source).in_file(folder))?;
+        let painter = png::Painter::new()?;
+        for plot in plot::plots(report) {
+            self.write(&folder.join(format!("{}.svg", plot.name)), plot.svg_file().as_bytes())?;
+            self.write(&folder.join(format!("{}.png", plot.name)), &painter.png(&plot)?)?;
+        }
+        Ok(())
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Outcome {
-        let file = if self.overwrite { File::create(path) } else { File::create_new(path) };
-        let written = file.and_then(|mut file| file.write_all(bytes));
-        written.map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => exists(path),
-            _ => Error::io(LAYER, "write", source).in_file(path).into(),
-        })
+        let written = NewFile::create(path, self.overwrite).and_then(|mut file| {
+            file.write_all(bytes).map_err(|source| Error::io(LAYER, "write", source).in_file(path))?;
+            file.finish()
+        });
+        written.advise(Kind::Conflict, overwrite)
     }
 }
 
 fn exists(path: &Path) -> Failure {
     let error = Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path);
-    Failure::from(error).hint("`--overwrite` replaces it")
+    Failure::from(error).hint(overwrite())
+}
+
+fn overwrite() -> String {
+    "`--overwrite` replaces it".to_owned()
 }
 
 /// The facts and tables of a report, for a page in Markdown.
