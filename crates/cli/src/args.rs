@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{Command, Info};
+use crate::commands::{Command, Create, Info};
 use crate::failure;
 use crate::mount_helper;
 
@@ -78,10 +78,11 @@ Examples:
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
     let words = with_cipher(with_info(mount_helper::translated(args.into_iter().collect())));
     let first = words.get(1);
-    let mut command = match first.is_some_and(|word| word == "info") {
-        // What programs ask most often does not even list the other verbs.
-        true => alone(Info::augment_args(clap::Command::new("info"))),
-        false => {
+    // What programs do most often does not even list the other verbs.
+    let mut command = match first.and_then(|word| word.to_str()) {
+        Some("info") => alone(Info::augment_args(clap::Command::new("info"))),
+        Some("create") => alone(Create::augment_args(clap::Command::new("create"))),
+        _ => {
             let all = Cli::command();
             first.and_then(|word| called(&all, word)).map_or(all, alone)
         }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::bands::Bands;
 use super::slot::Slot;
@@ -14,6 +15,8 @@ use crate::{Error, Kind, Result};
 /// Threads that wait for the disk in one flush, and how many dirty bands are worth one more.
 const MOST_FLUSHERS: usize = 8;
 const BANDS_PER_FLUSHER: usize = 4;
+/// A disk takes longer for a band. Memory does not, and there a thread would take longer to start than a band to flush.
+const AT_ONCE: Duration = Duration::from_micros(100);
 
 /// What was changed since the last flush.
 #[derive(Debug, Default)]
@@ -54,23 +57,34 @@ impl Bands {
         self.check_changeable()
     }
 
-    /// Flushes bands, those of a large flush side by side: a file system that has to commit its journal for each
-    /// does it once for several that wait.
+    /// Flushes bands, those of a large flush side by side once one has taken long: a file system that has to commit its journal
+    /// for each does it once for several that wait.
     fn sync_bands(&self, wanted: impl Fn(BandIndex) -> bool) -> Result<()> {
         let mut slots = self.cache.all();
         slots.retain(|slot| wanted(slot.index));
         // All of them first: where the flush of one file is that of all, the others then have nothing left to flush.
         slots.iter().for_each(|slot| slot.trim());
         let dirty = slots.iter().filter(|slot| slot.is_dirty()).count();
+        let others = (dirty / BANDS_PER_FLUSHER).min(MOST_FLUSHERS - 1);
         let next = AtomicUsize::new(0);
         // Clean ones too: whoever is just closing one has marked it clean before its flush is done.
-        let work = || loop {
-            match slots.get(next.fetch_add(1, Ordering::Relaxed)) {
-                Some(slot) => slot.sync()?,
-                None => return Ok(()),
-            }
+        let sync_next = || match slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            Some(slot) => slot.sync().map(|()| true),
+            None => Ok(false),
         };
-        let others = (dirty / BANDS_PER_FLUSHER).min(MOST_FLUSHERS - 1);
+        loop {
+            let begun = Instant::now();
+            if !sync_next()? {
+                return Ok(());
+            }
+            if others > 0 && begun.elapsed() > AT_ONCE {
+                break;
+            }
+        }
+        let work = || {
+            while sync_next()? {}
+            Ok(())
+        };
         thread::scope(|scope| {
             let others: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
             let mut done = work();

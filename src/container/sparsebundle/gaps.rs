@@ -6,8 +6,9 @@ use super::bands::{Bands, Piece};
 use super::{BANDS, BandIndex, LAYER};
 use crate::{Error, Kind, Result};
 
-/// Missing bands that are looked for one by one before the folder is listed.
-const FEW: u64 = 64;
+/// Missing bands that are looked for one by one before the folder is listed; a power of two. The folder of a new bundle has no more
+/// names than that, and a look at a band costs as much as a list of so few.
+const FEW: u64 = 4;
 
 /// How many bands in a row were asked about and are missing.
 #[derive(Debug, Default)]

@@ -54,7 +54,7 @@ pub(crate) mod trim;
 mod verify;
 mod xattr;
 
-pub(crate) use create::epoch;
+pub(crate) use create::{Create, epoch};
 pub(crate) use info::Info;
 
 use std::ffi::OsString;
@@ -73,14 +73,14 @@ use crate::output::Output;
 #[command(defer = true)]
 pub(crate) enum Command {
     /// Make an image, blank or filled from a folder or a tar archive
-    Create(create::Create),
+    Create(Create),
     /// Make a new, empty volume in an image
     Format(format::Format),
     /// Make a disk image to hand out, with a window as it should look
     Dmg(Box<dmg::Dmg>),
     /// Show what an image is, layer by layer, and what is in it
     #[command(alias = "imageinfo")]
-    Info(info::Info),
+    Info(Info),
     /// List a folder of a volume
     Ls(ls::Ls),
     /// Show a volume, or a folder of it, as a tree

@@ -28,8 +28,8 @@ pub(in crate::fs::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
 /// Writes the allocation file from where `out` is: the blocks of `used`, which are in order and apart, have their bits
 /// set. The volume's other blocks need no write.
 pub(super) fn write(out: &mut Output<'_>, used: &[Extent]) -> Result<()> {
-    /// Bits made at a time.
-    const STEP: u64 = 8 << 16;
+    /// Bits made at a time, and the least that is written: a page of the host.
+    const STEP: u64 = 8 << 12;
     let base = out.position();
     let mut step = 0;
     while let Some(next) = used.iter().find(|extent| extent.end() > step) {
