@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::base64;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use super::resources::Resource;
 use crate::{Error, Kind, Result};
 
@@ -73,7 +75,7 @@ fn entry(text: &mut String, resource: &Resource, depth: usize) -> Result<()> {
     for line in resource.data.chunks(width) {
         text.push_str(&tabs);
         text.push('\t');
-        base64::encode(text, line);
+        STANDARD.encode_string(line, text);
         text.push('\n');
     }
     let _ = writeln!(text, "{tabs}\t</data>");

@@ -5,8 +5,8 @@
 //! * [`read`]: the disk as a device. [`contents`]: chunks decoded; [`cache`]: those lately decoded, [`ahead`] of the reader by
 //!   others.
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
-//! * [`list`]: resources written as a property list, [`roman`] the text and [`base64`] the bytes in them; [`edit`]: other
-//!   resources in a finished image, [`licence`] those that make a licence. [`verify`]: the stored sums.
+//! * [`list`]: resources written as a property list, [`roman`] the text in them, [`taken`] the bytes as they are read; [`edit`]:
+//!   other resources in a finished image, [`licence`] those that make a licence. [`verify`]: the stored sums.
 //! * [`check`](mod@check): all that is wrong with the structure. [`checked`]: sums compared while a disk is read.
 //! * [`encode`](mod@encode): a new image of any disk.
 //!
@@ -14,7 +14,6 @@
 //! zeros. Source: docs/formats/udif.md.
 
 mod ahead;
-mod base64;
 mod cache;
 mod check;
 mod checked;
@@ -31,6 +30,7 @@ mod read;
 mod resources;
 mod roman;
 mod set;
+mod taken;
 mod verify;
 
 use std::ops::Range;

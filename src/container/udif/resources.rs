@@ -7,8 +7,8 @@ use std::io::Cursor;
 
 use plist::stream::{Event, Reader};
 
-use super::base64::Taken;
 use super::roman;
+use super::taken::Taken;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "udif resources";

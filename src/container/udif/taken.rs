@@ -3,6 +3,9 @@
 //! Nearly all of a large image's list is block tables in Base64. A reader of XML copies them several times and takes the white
 //! space out letter by letter; [`Taken`] decodes them in one go before it comes to them.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 /// Stands in a list for bytes that were taken out; their number follows.
 const MARK: &[u8] = b"taken out of this list: ";
 /// Letters of an element that is worth it. Whatever stands for it is shorter.
@@ -27,8 +30,7 @@ impl Taken {
             taken.list.extend_from_slice(before);
             rest = after;
             if let Some((bytes, end)) = decode(after).filter(|(_, end)| *end >= LEAST && after[*end..].starts_with(b"</data>")) {
-                let mut mark = String::new();
-                encode(&mut mark, &[MARK, &(taken.found.len() as u32).to_be_bytes()].concat());
+                let mark = STANDARD.encode([MARK, &(taken.found.len() as u32).to_be_bytes()].concat());
                 taken.list.extend_from_slice(mark.as_bytes());
                 taken.found.push(bytes);
                 rest = &after[end..];
@@ -58,69 +60,15 @@ fn data_in(list: &[u8]) -> Option<usize> {
     }
 }
 
-const DIGITS: [u8; 64] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// What each byte is worth; 64 and more are no digits.
-const VALUES: [u8; 256] = {
-    let mut values = [NONE; 256];
-    let mut value = 0;
-    while value < DIGITS.len() {
-        values[DIGITS[value] as usize] = value as u8;
-        value += 1;
-    }
-    values
-};
-const NONE: u8 = 64;
-
 /// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it is not, or not as it should
 /// be: in whole groups of four, with nothing but zeros in the bits left over.
 fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let mut bytes = Vec::new();
-    // Digits of a group that is not complete, and the `=` after them.
-    let (mut word, mut digits, mut padding, mut at) = (0u32, 0, 0, 0);
-    loop {
-        while let (0, 0, Some(group)) = (digits, padding, text.get(at..).and_then(|text| text.first_chunk::<4>())) {
-            let [a, b, c, d] = group.map(|byte| VALUES[usize::from(byte)]);
-            if (a | b | c | d) >= NONE {
-                break;
-            }
-            let word = u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
-            bytes.extend_from_slice(&word.to_be_bytes()[1..]);
-            at += 4;
-        }
-        let byte = *text.get(at)?;
-        match (byte, VALUES[usize::from(byte)]) {
-            (b'<', _) => break,
-            (b'=', _) if digits >= 2 && digits + padding < 4 => padding += 1,
-            (byte, NONE) if byte.is_ascii_whitespace() => {}
-            (_, value) if value < NONE && padding == 0 => {
-                (word, digits) = (word << 6 | u32::from(value), digits + 1);
-                if digits == 4 {
-                    bytes.extend_from_slice(&word.to_be_bytes()[1..]);
-                    (word, digits) = (0, 0);
-                }
-            }
-            _ => return None,
-        }
-        at += 1;
+    let end = text.iter().position(|byte| *byte == b'<')?;
+    let mut digits = Vec::with_capacity(end);
+    for line in text[..end].split(u8::is_ascii_whitespace) {
+        digits.extend_from_slice(line);
     }
-    match (digits, padding) {
-        (0, 0) => {}
-        (2, 2) if word & 0xF == 0 => bytes.push((word >> 4) as u8),
-        (3, 1) if word & 0x3 == 0 => bytes.extend_from_slice(&((word >> 2) as u16).to_be_bytes()),
-        _ => return None,
-    }
-    Some((bytes, at))
-}
-
-/// Appends `bytes` in Base64, in one line.
-pub(super) fn encode(text: &mut String, bytes: &[u8]) {
-    for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
-        for digit in 0..4 {
-            let value = (word >> (18 - 6 * digit) & 63) as usize;
-            text.push(if digit <= group.len() { char::from(DIGITS[value]) } else { '=' });
-        }
-    }
+    Some((STANDARD.decode(&digits).ok()?, end))
 }
 
 #[cfg(test)]
@@ -129,8 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn lines(bytes: &[u8], width: usize, indent: &str) -> String {
-        let mut text = String::new();
-        encode(&mut text, bytes);
+        let text = STANDARD.encode(bytes);
         let lines = text.as_bytes().chunks(width).map(|line| format!("\n{indent}{}", String::from_utf8_lossy(line)));
         lines.collect::<String>() + "\n\t"
     }

@@ -1,6 +1,11 @@
 //! What extended headers say about a member: pax records, of POSIX, of GNU tar and of libarchive.
 
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, PAD};
+use base64::engine::{DecodePaddingMode, Engine};
+
 use super::{CREATION_TIME, FILE_FLAGS, FLAG_NAMES, LIBARCHIVE_XATTR, SCHILY_XATTR};
+use crate::address::percent_decoded;
 use crate::fs::Timestamp;
 
 /// Why a record makes no sense.
@@ -86,7 +91,7 @@ impl Extended {
             };
             self.put_xattr(name, value);
         } else if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
-            let name = decode_percent(name).ok_or("a name in percent signs is expected here")?;
+            let name = percent_decoded(name).ok_or("a name in percent signs is expected here")?;
             let value = decode_base64(value).ok_or("base 64 is expected here")?;
             // libarchive writes both ways side by side.
             if self.xattrs.iter().all(|(known, _)| *known != name) {
@@ -140,39 +145,9 @@ fn parse_flags(value: &[u8]) -> u32 {
     names.fold(0, |flags, name| flags | known(name))
 }
 
-fn decode_percent(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        if first == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(first);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
+/// Without the `=` at the end, as libarchive writes it, or with it.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for &digit in text.iter().take_while(|digit| **digit != b'=') {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        (bits, count) = (bits << 6 | u32::from(value), count + 6);
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
+    const LENIENT: GeneralPurposeConfig =
+        PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&alphabet::STANDARD, LENIENT).decode(text).ok()
 }
