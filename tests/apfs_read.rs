@@ -112,15 +112,15 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
             assert_eq!(volumes.len(), known.len(), "{}", image.path());
             for (volume, facts) in volumes.into_iter().zip(known) {
                 let volume = volume.unwrap();
-                assert_eq!(volume.name, facts["name"].as_str().unwrap());
+                assert_eq!(volume.label.name, facts["name"].as_str().unwrap());
                 assert_eq!(volume.snapshots.len() as u64, facts["snapshots"].as_u64().unwrap());
                 let password = image.text("volume_password").unwrap_or_default();
                 let key = |locked: &LockedVolume| {
-                    assert_eq!(locked.name, volume.name);
+                    assert_eq!(locked.name, volume.label.name);
                     Ok(VolumeKey::Passphrase(Secret::new(password.as_bytes().to_vec())))
                 };
                 assert_eq!(volume.locking != Locking::Plain, facts["encrypted"] == true, "{}", image.path());
-                let opened = container.open_volume(volume.number, None, &key).unwrap();
+                let opened = container.open_volume(volume.label.number, None, &key).unwrap();
                 let newest = facts["xid"].as_u64().unwrap() <= container.checkpoint();
                 check_volume(&image, &opened, facts, newest);
                 read += 1;

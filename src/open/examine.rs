@@ -253,7 +253,7 @@ fn decode_files(volume: &Volume, options: &OpenOptions<'_>, found: &mut Examinat
     let numbers = match volume.format {
         VolumeFormat::Apfs => match found.opened("volumes", volume.container())? {
             // Those that cannot be told are among the problems already.
-            Some(container) => container.volumes().into_iter().flatten().map(|volume| Some(volume.number)).collect(),
+            Some(container) => container.volumes().into_iter().flatten().map(|volume| Some(volume.label.number)).collect(),
             None => Vec::new(),
         },
         _ => vec![None],

@@ -61,7 +61,7 @@ fn names_the_same_volumes() {
         let container = image(&path).volumes()[0].container().unwrap();
         for volume in container.volumes() {
             let volume = volume.unwrap();
-            for known in [volume.name, volume.uuid.to_string(), container.uuid().to_string()] {
+            for known in [volume.label.name, volume.uuid.to_string(), container.uuid().to_string()] {
                 assert!(told.contains(&known), "{name}: {known} is not in {told}");
             }
         }

@@ -47,7 +47,7 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
 fn names(volume: &Volume) -> Vec<String> {
     match volume.format {
         VolumeFormat::Apfs => match volume.container() {
-            Ok(container) => container.volumes().into_iter().flatten().map(|volume| volume.name).collect(),
+            Ok(container) => container.labels().into_iter().flatten().map(|volume| volume.name).collect(),
             Err(_) => Vec::new(),
         },
         _ => volume.open().map(|opened| opened.volume().name.clone()).into_iter().collect(),

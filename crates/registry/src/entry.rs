@@ -42,12 +42,12 @@ pub struct Entry {
     pub mounts: Vec<Mount>,
     /// The kernel's disk that it is. That is taken from the kernel when the process is gone.
     #[serde(default)]
-    pub kernel_disk: Option<KernelDisk>,
+    pub kernel_disk: Option<DiskEntry>,
 }
 
-/// A disk of the kernel's, `/dev/nbd0`.
+/// A disk of the kernel's, `/dev/nbd0`, as an entry keeps it: on every system, and whatever serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelDisk {
+pub struct DiskEntry {
     /// Its number: 0 for `/dev/nbd0`.
     pub index: u32,
     /// Who made it, as the kernel tells: the number may be another disk's later.
@@ -55,7 +55,7 @@ pub struct KernelDisk {
 }
 
 #[cfg(target_os = "linux")]
-impl KernelDisk {
+impl DiskEntry {
     /// The same for the kernel.
     pub fn id(self) -> bandsaw_nbd::kernel::DiskId {
         bandsaw_nbd::kernel::DiskId { index: self.index, maker: self.maker }
@@ -63,7 +63,7 @@ impl KernelDisk {
 }
 
 #[cfg(target_os = "linux")]
-impl From<bandsaw_nbd::kernel::DiskId> for KernelDisk {
+impl From<bandsaw_nbd::kernel::DiskId> for DiskEntry {
     fn from(id: bandsaw_nbd::kernel::DiskId) -> Self {
         Self { index: id.index, maker: id.maker }
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::{Error, Kind, Result};
 use rustix::fs::FlockOperation;
 
-pub use entry::{Entry, KernelDisk, Mount, Use};
+pub use entry::{DiskEntry, Entry, Mount, Use};
 
 const LAYER: &str = "registry";
 /// Devices are numbered from 1 up to here.

@@ -15,14 +15,10 @@ use crate::{Error, Result};
 /// What is known of a volume without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Its place among the volumes of the container, from 1.
-    pub number: u32,
-    /// Its name.
-    pub name: String,
+    /// What tells it from the others.
+    pub label: Label,
     /// Its UUID.
     pub uuid: Uuid,
-    /// What macOS uses it for: `System`, `Data`, ... `None` for nothing in particular.
-    pub role: Option<&'static str>,
     /// Whether `A` and `a` are different names.
     pub case_sensitive: bool,
     /// Whether it is encrypted.
@@ -71,42 +67,34 @@ pub struct Snapshot {
     pub created: Option<Timestamp>,
 }
 
-impl Summary {
-    /// Whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
-    pub fn is_auxiliary(&self) -> bool {
-        is_auxiliary(self.role)
-    }
-}
-
 /// What tells a volume from the others of its container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// As in [`Summary`].
+    /// Its place among the volumes of the container, from 1.
     pub number: u32,
-    /// As in [`Summary`].
+    /// Its name.
     pub name: String,
-    /// As in [`Summary`].
+    /// What macOS uses it for: `System`, `Data`, ... `None` for nothing in particular.
     pub role: Option<&'static str>,
 }
 
 impl Label {
-    /// As of a [`Summary`].
-    pub fn is_auxiliary(&self) -> bool {
-        is_auxiliary(self.role)
+    fn new(number: u32, raw: &VolumeRaw) -> Self {
+        Self { number, name: raw.label(), role: role(raw) }
     }
-}
 
-fn is_auxiliary(role: Option<&str>) -> bool {
-    matches!(role, Some("Recovery" | "VM" | "Preboot" | "Installer" | "Baseband" | "Update" | "xART" | "Hardware" | "Prelogin"))
+    /// Whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
+    pub fn is_auxiliary(&self) -> bool {
+        const AUXILIARY: [&str; 9] =
+            ["Recovery", "VM", "Preboot", "Installer", "Baseband", "Update", "xART", "Hardware", "Prelogin"];
+        self.role.is_some_and(|role| AUXILIARY.contains(&role))
+    }
 }
 
 impl Container {
     /// How the volumes are called, in the order of their slots, from their superblocks alone; an error for each that cannot be read.
     pub fn labels(&self) -> Vec<Result<Label>> {
-        let label = |(number, oid)| {
-            let (raw, _) = self.volume_superblock(oid)?;
-            Ok(Label { number, name: raw.label(), role: role(&raw) })
-        };
+        let label = |(number, oid)| self.volume_superblock(oid).map(|(raw, _)| Label::new(number, &raw));
         (1..).zip(self.volume_oids()).map(label).collect()
     }
 
@@ -119,10 +107,8 @@ impl Container {
         let (raw, _) = self.volume_superblock(oid)?;
         let bytes = |blocks: u64| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
         Ok(Summary {
-            number,
-            name: raw.label(),
+            label: Label::new(number, &raw),
             uuid: raw.uuid(),
-            role: role(&raw),
             case_sensitive: NameRules::of(&raw) != NameRules::CaseInsensitive,
             locking: locking(&raw),
             sealed: raw.has(volume_incompatible::SEALED),

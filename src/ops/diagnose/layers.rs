@@ -81,8 +81,8 @@ fn describe_volume(volume: &Volume) -> (String, String) {
 /// What is in an APFS container.
 fn describe_container(volume: &Volume, volumes: Vec<Result<Summary>>) -> String {
     let each = volumes.into_iter().map(|volume| match volume {
-        Ok(Summary { name, locking: Locking::Plain, .. }) => name,
-        Ok(Summary { name, .. }) => format!("{name} (encrypted)"),
+        Ok(Summary { label, locking: Locking::Plain, .. }) => label.name,
+        Ok(Summary { label, .. }) => format!("{} (encrypted)", label.name),
         Err(error) => format!("one that does not open: {}", error.message()),
     });
     let each: Vec<_> = each.collect();

@@ -87,7 +87,7 @@ fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
     let partition = volume.partition.unwrap_or(1);
     let number = |volume| VolumeSelector::Number { partition, volume };
     let within = match volume.format {
-        VolumeFormat::Apfs => volume.container().map(|container| container.volumes()).unwrap_or_default(),
+        VolumeFormat::Apfs => volume.container().map(|container| container.labels()).unwrap_or_default(),
         _ => Vec::new(),
     };
     let ordinary = within.iter().flatten().filter(|volume| !volume.is_auxiliary());

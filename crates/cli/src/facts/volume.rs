@@ -175,7 +175,7 @@ impl ContentFacts {
 
     fn of_summary(volume: &Summary, container: &Container) -> Self {
         Self {
-            name: volume.name.clone(),
+            name: volume.label.name.clone(),
             uuid: Some(volume.uuid.to_string()),
             used: volume.used,
             free: container.free(),
@@ -195,8 +195,8 @@ impl ApfsFacts {
     fn new(volume: Summary, container: ContainerFacts) -> Self {
         let snapshot = |Snapshot { name, xid, created }| SnapshotFacts { name, xid, created: created.map(rfc3339) };
         Self {
-            number: volume.number,
-            role: volume.role,
+            number: volume.label.number,
+            role: volume.label.role,
             encrypted: volume.locking != Locking::Plain,
             hardware_key: volume.locking == Locking::Hardware,
             sealed: volume.sealed,
