@@ -94,6 +94,9 @@ pub struct OpenOptions<'a> {
     pub cache: usize,
     /// How images are reached that are not on this host.
     pub reach: Reach<'a>,
+    /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is decoded than that takes, so that
+    /// what is told was not compared with the sums of its chunks; nothing that is read then is to be relied upon.
+    pub glance: bool,
 }
 
 impl Default for OpenOptions<'_> {
@@ -106,6 +109,7 @@ impl Default for OpenOptions<'_> {
             checkpoint: None,
             cache: DEFAULT_CACHE,
             reach: Reach::default(),
+            glance: false,
         }
     }
 }

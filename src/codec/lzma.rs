@@ -23,6 +23,11 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
+/// The same piece by piece.
+pub(super) fn stream(packed: impl Read) -> impl Read {
+    XzReader::new_mem_limit(packed, false, MOST_KIB)
+}
+
 /// The preset that all of macOS's streams are made with, as their size tells.
 const PRESET: u32 = 6;
 

@@ -12,6 +12,8 @@ mod lzma;
 mod lzvn;
 mod zlib;
 
+use std::io::Read;
+
 use crate::{Error, Result};
 
 pub use encoder::{Encoder, Level};
@@ -54,6 +56,16 @@ impl Codec {
             Self::Lzma => lzma::decode(packed, plain),
         };
         decoded.map_err(|fault| fault.told(self.name(), packed, plain))
+    }
+
+    /// What comes out of the stream in `packed`, as it is decoded. Whoever does not read to its end has what was compared with no
+    /// sum. `None`: nothing comes out before most of it is decoded.
+    pub(crate) fn stream<'a>(self, packed: impl Read + 'a) -> Option<Box<dyn Read + 'a>> {
+        match self {
+            Self::Zlib => Some(Box::new(zlib::stream(packed))),
+            Self::Lzma => Some(Box::new(lzma::stream(packed))),
+            Self::Adc | Self::Bzip2 | Self::Lzfse => None,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! zlib streams, by libdeflate where it may be built, else by zlib-rs.
 
+use std::io::Read;
+
 use super::{BROKEN, Fault, Level, TOO_LONG, TOO_SHORT};
 
 #[cfg(feature = "libdeflate")]
@@ -27,6 +29,13 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         Ok(_) => Err(Fault::new(TOO_SHORT)),
         Err(error) => Err(Fault::caused(BROKEN, error)),
     }
+}
+
+/// The same piece by piece, which libdeflate cannot.
+pub(super) fn stream(packed: impl Read) -> impl Read {
+    /// Packed bytes that are read at a time: a stream is seldom decoded far.
+    const PACKED: usize = 16 << 10;
+    flate2::read::ZlibDecoder::new_with_buf(packed, vec![0; PACKED])
 }
 
 /// Bytes that an encoder takes.

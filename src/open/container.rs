@@ -97,7 +97,8 @@ pub(super) fn open_bytes(
         None => recognise(&*file)?,
     };
     if format.is_udif() {
-        return open_udif(parts::open(path, file, options, layers)?, options.access, layers);
+        let udif = parts::open(path, file, options, layers)?;
+        return open_udif(if options.glance { udif.glancing() } else { udif }, options.access, layers);
     }
     open_in(file, format, options.access, layers)
 }

@@ -98,6 +98,12 @@ impl<U: Args + Keys> Opening<U> {
         open::open(Path::new(image), &self.options(access)).map_err(|error| advise(error, image))
     }
 
+    /// Opens an image to tell what it is, and nothing else.
+    pub(crate) fn glance(&self, image: &str) -> Outcome<Image> {
+        let options = OpenOptions { glance: true, ..self.options(Access::ReadOnly) };
+        open::open(Path::new(image), &options).map_err(|error| advise(error, image))
+    }
+
     /// For `open` and `trace` of the library.
     pub(crate) fn options(&self, access: Access) -> OpenOptions<'_> {
         OpenOptions {
@@ -108,6 +114,7 @@ impl<U: Args + Keys> Opening<U> {
             checkpoint: self.checkpoint,
             cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             reach: self.reach(),
+            glance: false,
         }
     }
 

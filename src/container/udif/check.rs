@@ -49,7 +49,7 @@ pub fn check(parts: Vec<Part>, problems: &mut Problems, progress: &dyn Progress)
     let chunks = Chunks::new(&tables, fork.len())?;
     let len = disk_len(&koly, &chunks)?;
     let contents = Arc::new(Contents::new(fork, chunks, len));
-    Ok(Udif { contents, first, koly, tables, resources, ahead: Arc::default() })
+    Ok(Udif { contents, first, koly, tables, resources, ahead: Arc::default(), glance: None })
 }
 
 /// The parts of the file that the trailer names: none may lie in another.

@@ -3,7 +3,7 @@
 //! * [`layout`]: the bytes of trailer and tables. [`resources`]: the property list or resource fork that holds the tables.
 //! * [`index`]: what an image says of itself. [`chunks`]: which chunk holds which bytes of the disk.
 //! * [`read`]: the disk as a device. [`contents`]: chunks decoded; [`cache`]: those lately decoded, [`ahead`] of the reader by
-//!   others.
+//!   others; [`glance`]: as far as somebody looks who only tells what it is.
 //! * [`set`]: the data fork, which may lie in several files; [`parts`]: an image cut into such files, or joined.
 //! * [`list`]: resources written as a property list, [`roman`] the text in them, [`taken`] the bytes as they are read; [`edit`]:
 //!   other resources in a finished image, [`licence`] those that make a licence. [`verify`]: the stored sums.
@@ -21,6 +21,7 @@ mod chunks;
 mod contents;
 mod edit;
 mod encode;
+mod glance;
 mod index;
 mod layout;
 mod licence;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use self::ahead::Ahead;
 use self::chunks::Chunks;
 use self::contents::Contents;
+use self::glance::Glance;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
 use self::set::Fork;
@@ -71,6 +73,8 @@ pub struct Udif {
     tables: Vec<Table>,
     resources: Vec<Resource>,
     ahead: Arc<Ahead>,
+    /// Who opened it only tells what it is.
+    glance: Option<Glance>,
 }
 
 impl Drop for Udif {
@@ -146,7 +150,14 @@ impl Udif {
         let chunks = Chunks::new(&tables, fork.len())?;
         let len = disk_len(&koly, &chunks)?;
         let contents = Arc::new(Contents::new(fork, chunks, len));
-        Ok(Self { contents, first, koly, tables, resources, ahead: Arc::default() })
+        Ok(Self { contents, first, koly, tables, resources, ahead: Arc::default(), glance: None })
+    }
+
+    /// The same for whoever only tells what the image is: what is read of a chunk here and there is decoded just so far, and not
+    /// compared with the sum of its stream. Never to be taken for the contents of the disk.
+    pub fn glancing(mut self) -> Self {
+        self.glance = Some(Glance::default());
+        self
     }
 
     /// The kind, which is written nowhere: it follows from how most of the chunks are compressed.

@@ -30,7 +30,11 @@ impl Udif {
         match chunk.kind {
             RunKind::Zero | RunKind::Ignore => out.fill(0),
             RunKind::Raw => self.contents.fork.read_at(chunk.offset + within as u64, out)?,
-            RunKind::Packed(_) => {
+            RunKind::Packed(codec) => {
+                let glance = self.glance.as_ref();
+                if glance.is_some_and(|glance| glance.read(&self.contents, (index, chunk, codec), within, out)) {
+                    return Ok(());
+                }
                 let plain = self.contents.decoded(index, chunk)?;
                 out.copy_from_slice(&plain[within..within + out.len()]);
             }

@@ -18,6 +18,9 @@ use crate::source::{self, Opening};
 use crate::{map, sheet};
 
 /// Show what an image is, layer by layer, and what is in it
+///
+/// Of a compressed image no more is decoded than that takes, so that what is said of the inside was not compared with the checksums
+/// of its chunks. Every verb that reads files or the disk compares those, and `bandsaw verify` all checksums.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +63,7 @@ impl Info {
         let path = source::image(&self.image)?;
         let mut facts = Facts::new(&path);
         let mut drawing = None;
-        let stopped = match self.opening.open(&path, Access::ReadOnly) {
+        let stopped = match self.opening.glance(&path) {
             Ok(image) => {
                 let bar = Bar::new(output);
                 let failed = facts.add_image(&image, &bar).err();

@@ -1,0 +1,170 @@
+//! A look at a compressed image for whoever only tells what it is: chunks decoded as far as somebody looks into them.
+//!
+//! What is found so was not compared with the sum at the end of its stream. It is kept here alone: nothing of it gets among the
+//! chunks that are decoded for readers, and only an image opened [for a glance](super::Udif::glancing) asks for it.
+
+use std::io::{self, Read};
+use std::sync::{Mutex, PoisonError};
+
+use super::chunks::{Chunk, ChunkIndex};
+use super::contents::Contents;
+use crate::codec::Codec;
+
+/// Bytes of a chunk that are decoded and kept at a time.
+const PIECE: usize = 64 << 10;
+/// Whoever looks into more of a chunk than this is quicker served with all of it: each piece is decoded from the chunk's beginning.
+const MOST_OF_A_CHUNK: usize = 2;
+/// Pieces kept.
+const MOST: usize = 16;
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Glance(Mutex<Vec<Piece>>);
+
+#[derive(Debug)]
+struct Piece {
+    chunk: ChunkIndex,
+    /// Counted in pieces from the chunk's first byte.
+    number: usize,
+    bytes: Vec<u8>,
+}
+
+impl Glance {
+    /// Fills `out` from byte `within` of a chunk of `codec`. `false`: it has to be decoded as a whole, because that is cheaper, or
+    /// the only way, or because something is wrong with it, which is then told.
+    pub(super) fn read(
+        &self,
+        contents: &Contents,
+        (index, chunk, codec): (ChunkIndex, &Chunk, Codec),
+        within: usize,
+        out: &mut [u8],
+    ) -> bool {
+        if chunk.len <= PIECE as u64 || out.len() > PIECE || contents.cache.expects(index) {
+            return false;
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < out.len() {
+            let (number, from) = ((within + done) / PIECE, (within + done) % PIECE);
+            let known = seen.iter().position(|piece| (piece.chunk, piece.number) == (index, number));
+            let at = match known {
+                Some(at) => at,
+                None if seen.iter().filter(|piece| piece.chunk == index).count() == MOST_OF_A_CHUNK => return false,
+                None => {
+                    let Some(bytes) = decode(contents, chunk, codec, number) else { return false };
+                    if seen.len() == MOST {
+                        seen.remove(0);
+                    }
+                    seen.push(Piece { chunk: index, number, bytes });
+                    seen.len() - 1
+                }
+            };
+            let bytes = &seen[at].bytes[from..];
+            let len = bytes.len().min(out.len() - done);
+            out[done..done + len].copy_from_slice(&bytes[..len]);
+            done += len;
+        }
+        true
+    }
+}
+
+/// A piece of a chunk, with no more of the chunk decoded than what comes before.
+fn decode(contents: &Contents, chunk: &Chunk, codec: Codec, number: usize) -> Option<Vec<u8>> {
+    let mut plain = codec.stream(Stored { contents, at: chunk.offset, left: chunk.stored })?;
+    let mut bytes = vec![0; PIECE];
+    for before in 0..=number {
+        bytes.truncate((chunk.len - (before * PIECE) as u64).min(PIECE as u64) as usize);
+        plain.read_exact(&mut bytes).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The stored bytes of a chunk.
+struct Stored<'a> {
+    contents: &'a Contents,
+    /// In the data fork.
+    at: u64,
+    left: u64,
+}
+
+impl Read for Stored<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = buf.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.contents.fork.read_at(self.at, &mut buf[..len]).map_err(io::Error::other)?;
+        (self.at, self.left) = (self.at + len as u64, self.left - len as u64);
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::container::Format;
+    use crate::container::udif::{Area, EncodeOptions, Numbers, ToStream, Udif, encode};
+    use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+    use crate::progress::Silent;
+
+    const CHUNK: usize = 1 << 20;
+    const KINDS: [Format; 5] = [Format::Udco, Format::Udzo, Format::Udbz, Format::Ulfo, Format::Ulmo];
+
+    /// Numbers as text, which packs to a few streams of some length.
+    fn disk() -> Vec<u8> {
+        let numbers = (0_u32..).flat_map(|n| format!("{} {n}\n", n.wrapping_mul(2_654_435_761) % 1009).into_bytes());
+        numbers.take(2 * CHUNK).collect()
+    }
+
+    fn image(format: Format, disk: &[u8]) -> Vec<u8> {
+        let whole = [Area { range: 0..disk.len() as u64, name: String::new(), kind: String::new(), is_free: false }];
+        let mut out = ToStream(Vec::new());
+        let options = EncodeOptions { format, level: None };
+        encode(&Memory::read_only(disk), (Numbers::Whole, &whole), &options, &mut out, &Silent).unwrap();
+        out.0
+    }
+
+    fn open(image: &[u8]) -> Udif {
+        Udif::open(Arc::new(Memory::read_only(image))).unwrap()
+    }
+
+    #[test]
+    fn it_shows_what_is_there() {
+        let disk = disk();
+        for format in KINDS {
+            let image = open(&image(format, &disk)).glancing();
+            let places =
+                [(0, 512), (PIECE - 3, 6), (CHUNK - 512, 1024), (2 * CHUNK - 512, 512), (300_000, 4096), (0, CHUNK), (70, 9)];
+            for (at, len) in places {
+                assert!(image.read_vec(at as u64, len).unwrap() == disk[at..at + len], "{format}: {len} bytes at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_of_it_is_given_to_readers() {
+        let image = open(&image(Format::Udzo, &disk())).glancing();
+        let expects = || image.contents.cache.expects(ChunkIndex(0));
+        let seen = || image.glance.as_ref().unwrap().0.lock().unwrap().len();
+        image.read_vec(1024, 512).unwrap();
+        image.read_vec(PIECE as u64, 512).unwrap();
+        assert!(!expects() && seen() == MOST_OF_A_CHUNK);
+        image.read_vec(2 * PIECE as u64, 512).unwrap();
+        assert!(expects() && seen() == MOST_OF_A_CHUNK, "a third place is worth all of the chunk");
+    }
+
+    #[test]
+    fn what_is_behind_is_not_compared() {
+        let disk = disk();
+        for format in [Format::Udzo, Format::Ulmo] {
+            let mut bytes = image(format, &disk);
+            let stored = open(&bytes).contents.chunks.get(ChunkIndex(0)).unwrap().stored as usize;
+            bytes[stored / 2..stored].fill(0xFF);
+            let plain = open(&bytes).read_vec(0, 512).unwrap_err();
+            let image = open(&bytes).glancing();
+            assert!(image.read_vec(0, 512).unwrap() == disk[..512], "{format}");
+            // What cannot be shown is told as it always is.
+            let error = image.read_vec(CHUNK as u64 - 512, 512).unwrap_err();
+            assert_eq!((error.to_string(), error.kind()), (plain.to_string(), plain.kind()), "{format}");
+        }
+    }
+}
