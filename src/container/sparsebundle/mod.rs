@@ -15,6 +15,7 @@ mod cache;
 mod check;
 mod cipher;
 mod discard;
+mod disk;
 mod flush;
 mod gaps;
 mod lists;
@@ -28,12 +29,11 @@ mod stored;
 mod survey;
 mod token;
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::{SECTOR, check_len};
 use crate::crypt::{Blocks, KeyMaterial, Locked, Protection};
-use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 use bands::Bands;
@@ -347,64 +347,6 @@ impl BandIndex {
         let digits = name.strip_prefix(folder)?;
         let index = u64::from_str_radix(digits, 16).ok()?;
         (format!("{index:x}") == digits).then_some(Self(index))
-    }
-}
-
-impl BlockDevice for Bundle {
-    fn info(&self) -> Info {
-        self.bands.info()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match &self.front {
-            None => self.bands.read_at(offset, buf),
-            Some(front) => front.read_at(&self.bands, offset, buf),
-        }
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        match &self.front {
-            None => self.bands.write_at(offset, buf),
-            Some(front) => front.write_at(&self.bands, offset, buf),
-        }
-    }
-
-    fn discard(&self, range: Range<u64>, leave: Leave) -> Result<()> {
-        match &self.front {
-            None => self.bands.discard(range, leave),
-            Some(front) => front.discard(&self.bands, range, leave),
-        }
-    }
-
-    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        match &self.front {
-            None => self.bands.extent_at(range),
-            Some(front) => front.extent_at(&self.bands, range),
-        }
-    }
-
-    fn flush(&self) -> Result<()> {
-        // Before anything of ours comes to lie over what another machine has written since.
-        self.locks.iter().try_for_each(Guard::keep).map_err(|error| self.bands.lose(error))?;
-        match &self.front {
-            None => self.bands.flush(),
-            Some(front) => front.flush(&self.bands),
-        }
-    }
-
-    /// `len` must be a whole number of sectors. Durable when it returns. [`Kind::Unsupported`] while the bands are of two sizes.
-    fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
-        if self.is_between() {
-            return Err(Error::unsupported(LAYER, BETWEEN));
-        }
-        self.resize(len)
-    }
-
-    fn lend(&self, range: Range<u64>) -> Result<Option<Lent>> {
-        match &self.front {
-            None => self.bands.lend(range),
-            Some(front) => front.lend(&self.bands, range),
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A file of the host as a device.
 
+mod holes;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -12,18 +14,12 @@ use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::loans::Loans;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
-use crate::platform::{self, Next};
+use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
+use crate::platform;
 use crate::store::{Lock, Open};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "file";
-/// Hosts have no holes within so many bytes.
-const SECTOR: u64 = 512;
-
-/// Zeros are written in pieces of this size where the host cannot punch.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
 /// A regular file (or a disk) of the host.
 ///
 /// Its length is asked once: whoever opens it holds the lock that keeps others from changing it.
@@ -173,60 +169,6 @@ impl LocalFile {
         error.at(offset).in_file(&self.path)
     }
 
-    /// Punches `range`, which is not empty. `false`: the host cannot.
-    fn punch(&self, range: &Range<u64>) -> Result<bool> {
-        if self.cannot_punch.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        let punched = platform::punch_hole(&self.file, range.start, range.end - range.start);
-        self.changed();
-        let punched = punched.map_err(|source| self.failed("punch a hole", range.start, source))?;
-        if !punched {
-            self.cannot_punch.store(true, Ordering::Relaxed);
-        }
-        Ok(punched)
-    }
-
-    /// The whole blocks of the host within `range`; the last one of the file may be a part.
-    fn whole_blocks(&self, range: Range<u64>) -> Range<u64> {
-        let end = if range.end == self.info().len { range.end } else { range.end - range.end % self.grain };
-        range.start.next_multiple_of(self.grain)..end
-    }
-
-    /// Writes zeros over what is stored in `range`; host holes are zeros already.
-    fn write_zeros(&self, range: Range<u64>) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let extent = self.extent_in(at..range.end)?;
-            let end = at + extent.len;
-            while at < end && extent.kind == ExtentKind::Data {
-                let piece = (end - at).min(ZEROS.len() as u64);
-                let written = self.file.write_all_at(&ZEROS[..piece as usize], at);
-                self.changed();
-                written.map_err(|source| self.failed("write zeros", at, source))?;
-                at += piece;
-            }
-            at = end;
-        }
-        Ok(())
-    }
-
-    fn extent_in(&self, range: Range<u64>) -> Result<Extent> {
-        let failed = |source| self.failed("look for data", range.start, source);
-        let up_to = |kind, end: u64| Ok(Extent { kind, len: end.min(range.end) - range.start });
-        match platform::next_data(&self.file, range.start).map_err(failed)? {
-            Next::Nowhere => return up_to(ExtentKind::Zero, range.end),
-            Next::At(data) if data > range.start => return up_to(ExtentKind::Zero, data),
-            // Within a sector there is no hole, and some hosts take long to find where data ends.
-            Next::At(_) if range.end <= (range.start / SECTOR + 1) * SECTOR => return up_to(ExtentKind::Data, range.end),
-            Next::At(_) | Next::Unknown => {}
-        }
-        match platform::next_hole(&self.file, range.start).map_err(failed)? {
-            Next::At(hole) if hole > range.start => up_to(ExtentKind::Data, hole),
-            _ => up_to(ExtentKind::Data, range.end),
-        }
-    }
-
     fn cut(&self, len: u64) -> Result<()> {
         // The new length counts first: it shuts out new requests and loans, so that the old ones come to an end.
         let old = self.len.swap(len, Ordering::SeqCst);
@@ -350,7 +292,7 @@ fn grain(blksize: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::BlockDeviceExt;
+    use crate::device::{BlockDeviceExt, ExtentKind};
 
     fn scratch(len: u64) -> (tempfile::TempDir, LocalFile) {
         let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 mod encrypted;
 
 use super::*;
-use crate::device::{BlockDeviceExt, ExtentKind};
+use crate::device::{BlockDeviceExt, Extent, ExtentKind, Leave};
 use crate::error::Place;
 use crate::progress::Silent;
 use crate::store::{Local, MemoryStore};

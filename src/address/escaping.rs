@@ -1,0 +1,63 @@
+//! Characters that mean something: `\` takes one literally in names, `%3A` stands for one in URLs.
+
+use std::borrow::Cow;
+
+use super::invalid;
+use crate::Result;
+
+/// What text of a URL stands for: `%3A` for `:`. `None` where a `%` has no two hexadecimal digits behind it.
+pub(crate) fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte != b'%' {
+            bytes.push(byte);
+            rest = after;
+            continue;
+        }
+        let digits = std::str::from_utf8(after.get(..2)?).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &after[2..];
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Where `what` first stands without a `\` that takes its first character literally.
+pub(super) fn find_bare(text: &str, what: &str) -> Option<usize> {
+    let mut literal = false;
+    text.char_indices().find_map(|(at, c)| {
+        let bare = !literal;
+        literal = bare && c == '\\';
+        (bare && text[at..].starts_with(what)).then_some(at)
+    })
+}
+
+/// A name as it is written in an address.
+pub(super) fn escape(name: &str) -> Cow<'_, str> {
+    let special = |at: usize, c: char| matches!(c, '\\' | '@' | '/') || (at == 0 && c == '#');
+    if !name.char_indices().any(|(at, c)| special(at, c)) {
+        return name.into();
+    }
+    let mut escaped = String::with_capacity(name.len() + 4);
+    for (at, c) in name.char_indices() {
+        if special(at, c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped.into()
+}
+
+/// The name that `part` of the address `text` is written for.
+pub(super) fn unescape(text: &str, part: &str) -> Result<String> {
+    let mut name = String::with_capacity(part.len());
+    let mut chars = part.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => name.push(chars.next().ok_or_else(|| invalid(text, "a `\\` at the end takes nothing literally"))?),
+            '/' => return Err(invalid(text, "a path begins with `:/`; a `/` in a volume's or snapshot's name is written \\/")),
+            c => name.push(c),
+        }
+    }
+    Ok(name)
+}

@@ -1,0 +1,59 @@
+//! The bytes of a UDIF file's trailer and block tables, and of the sums in both. All integers are big-endian. Source:
+//! docs/formats/udif.md.
+
+mod table;
+mod trailer;
+
+use zerocopy::byteorder::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub(crate) use table::{MOST_SECTORS, MishRaw, Run, RunKind, RunRaw, Table};
+pub(crate) use trailer::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, NewKoly};
+
+pub use trailer::Segment;
+
+/// A sum with its kind: 0 none, 2 CRC-32, 4 MD5, stored from the start of the field. Source: §5.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ChecksumRaw {
+    /*00*/ kind: U32,
+    /*04*/ bits: U32,
+    /*08*/ value: [u8; 128],
+}
+
+/// A stored sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksum {
+    /// None is stored.
+    None,
+    /// CRC-32 as in zlib.
+    Crc32(u32),
+    /// A kind that is not checked, by its number (4 is MD5).
+    Other(u32),
+}
+
+impl ChecksumRaw {
+    fn parse(&self) -> Checksum {
+        match (self.kind.get(), self.bits.get()) {
+            (0, _) => Checksum::None,
+            (2, 32) => Checksum::Crc32(u32::from_be_bytes([self.value[0], self.value[1], self.value[2], self.value[3]])),
+            (kind, _) => Checksum::Other(kind),
+        }
+    }
+}
+
+impl From<Checksum> for ChecksumRaw {
+    /// A sum of a kind that is not checked has no value here.
+    fn from(sum: Checksum) -> Self {
+        let mut value = [0; 128];
+        let (kind, bits) = match sum {
+            Checksum::None => (0, 0),
+            Checksum::Crc32(sum) => {
+                value[..4].copy_from_slice(&sum.to_be_bytes());
+                (2, 32)
+            }
+            Checksum::Other(kind) => (kind, 0),
+        };
+        Self { kind: kind.into(), bits: bits.into(), value }
+    }
+}

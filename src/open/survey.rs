@@ -1,0 +1,95 @@
+//! What is on a disk: its map, its volumes, or nothing at all.
+
+use super::{Found, LAYER, Layer, OpenOptions, UNKNOWN, volume};
+use crate::container::Format;
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::error::Place;
+use crate::partition::{self, Map};
+use crate::{Error, Kind, Result};
+
+/// How the message of the error begins about a disk whose partitions all lie past its end.
+pub const CUT_SHORT: &str = "was cut short";
+
+/// The message of the error about a header of encryption and nothing behind it.
+const HEADER_ALONE: &str =
+    "holds the keys of an encrypted image and no data: is it the token of a sparse bundle? Open the folder it is from";
+
+/// Bytes looked at in one go when a file may be all zeros.
+const PIECE: usize = 1 << 20;
+
+/// Finds partitions and volumes. A raw image must show some, or be blank: nothing else tells it from any other file.
+pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<()> {
+    let as_told = options.image_format.is_some();
+    let map = match partition::probe(&*found.disk) {
+        Ok(map) => map,
+        Err(error) if as_told => {
+            found.warnings.push(error.to_string());
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let mut volumes = volume::find(&found.disk, map.as_ref())?;
+    for volume in &mut volumes {
+        volume.checkpoint = options.checkpoint;
+        volume.cache = options.cache;
+    }
+    // What is encrypted is an image, whatever is on it.
+    let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+    let needs_proof = matches!(found.format, Format::Udrw | Format::Udto) && !as_told && !encrypted;
+    let proven = !volumes.is_empty() || map.is_some() || !needs_proof || (!has_odd_bytes(layers) && is_blank(&*found.disk)?);
+    let cut_off = map.as_ref().filter(|_| volumes.is_empty() && !as_told).and_then(cut_off);
+    found.warnings.extend(map.iter().flat_map(|map| &map.problems).map(Error::to_string));
+    layers.extend(map.map(Layer::Partitions));
+    layers.push(Layer::Volumes(volumes));
+    match cut_off {
+        Some(error) => Err(error),
+        None if encrypted && !as_told && found.disk.info().len == 0 => Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE)),
+        None if proven => Ok(()),
+        None => Err(Error::unsupported(LAYER, UNKNOWN)),
+    }
+}
+
+/// The error of a map whose partitions all lie past the end of the disk: the image was cut short.
+fn cut_off(map: &Map) -> Option<Error> {
+    let problem = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange)?;
+    let error = Error::new(Kind::Corrupt, problem.layer(), format!("{CUT_SHORT}: {}", problem.message()));
+    Some(match problem.place() {
+        Place::Offset(offset) => error.at(*offset),
+        Place::Name(_) | Place::None => error,
+    })
+}
+
+/// Whether the file has bytes that make no whole sector, as a blank disk never has.
+fn has_odd_bytes(layers: &[Layer]) -> bool {
+    layers.iter().any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
+}
+
+/// Whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
+pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
+    let len = disk.info().len;
+    if len == 0 {
+        return Ok(false);
+    }
+    // What is no zero is mostly found at the ends.
+    let probe = len.min(4096) as usize;
+    if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
+        return Ok(false);
+    }
+    let mut buf = Vec::new();
+    for extent in disk.extents(0..len) {
+        let (range, kind) = extent?;
+        let mut at = range.start;
+        if kind == ExtentKind::Data {
+            buf.resize(PIECE.min(usize::try_from(len).unwrap_or(PIECE)), 0);
+        }
+        while kind == ExtentKind::Data && at < range.end {
+            let piece = buf.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            disk.read_at(at, &mut buf[..piece])?;
+            if !is_zero(&buf[..piece]) {
+                return Ok(false);
+            }
+            at += piece as u64;
+        }
+    }
+    Ok(true)
+}
