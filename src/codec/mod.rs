@@ -58,11 +58,11 @@ impl Codec {
         decoded.map_err(|fault| fault.told(self.name(), packed, plain))
     }
 
-    /// What comes out of the stream in `packed`, as it is decoded. Whoever does not read to its end has what was compared with no
-    /// sum. `None`: nothing comes out before most of it is decoded.
+    /// What comes out of the stream in `packed`, as it is decoded, compared with no sum. `None`: nothing comes out before most of it
+    /// is decoded, or it is damaged.
     pub(crate) fn stream<'a>(self, packed: impl Read + 'a) -> Option<Box<dyn Read + 'a>> {
         match self {
-            Self::Zlib => Some(Box::new(zlib::stream(packed))),
+            Self::Zlib => Some(Box::new(zlib::stream(packed)?)),
             Self::Lzma => Some(Box::new(lzma::stream(packed))),
             Self::Adc | Self::Bzip2 | Self::Lzfse => None,
         }

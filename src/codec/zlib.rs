@@ -31,11 +31,16 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     }
 }
 
-/// The same piece by piece, which libdeflate cannot.
-pub(super) fn stream(packed: impl Read) -> impl Read {
+/// The same piece by piece, which libdeflate cannot. The sum at the end of the stream is not looked at. `None`: there is no stream
+/// that is known. Source: RFC 1950.
+pub(super) fn stream(mut packed: impl Read) -> Option<impl Read> {
     /// Packed bytes that are read at a time: a stream is seldom decoded far.
-    const PACKED: usize = 16 << 10;
-    flate2::read::ZlibDecoder::new_with_buf(packed, vec![0; PACKED])
+    const PACKED: usize = 4 << 10;
+    let mut head = [0; 2];
+    packed.read_exact(&mut head).ok()?;
+    let [method, flags] = head;
+    let known = method & 0xF == 8 && flags & 0x20 == 0 && u16::from_be_bytes(head) % 31 == 0;
+    known.then(|| flate2::read::DeflateDecoder::new_with_buf(packed, vec![0; PACKED]))
 }
 
 /// Bytes that an encoder takes.

@@ -10,12 +10,10 @@ use super::chunks::{Chunk, ChunkIndex};
 use super::contents::Contents;
 use crate::codec::Codec;
 
-/// Bytes of a chunk that are decoded and kept at a time.
-const PIECE: usize = 64 << 10;
-/// Whoever looks into more of a chunk than this is quicker served with all of it: each piece is decoded from the chunk's beginning.
-const MOST_OF_A_CHUNK: usize = 2;
+/// Bytes of a chunk that are kept at a time.
+const PIECE: usize = 16 << 10;
 /// Pieces kept.
-const MOST: usize = 16;
+const MOST: usize = 32;
 
 /// What was seen so far.
 #[derive(Debug, Default)]
@@ -27,6 +25,13 @@ struct Piece {
     /// Counted in pieces from the chunk's first byte.
     number: usize,
     bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// How far the chunk is decoded for it, from its beginning.
+    fn reach(number: usize) -> u64 {
+        (number as u64 + 1) * PIECE as u64
+    }
 }
 
 impl Glance {
@@ -43,13 +48,17 @@ impl Glance {
             return false;
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever lets as much be decoded as the chunk is long is quicker served with all of it.
+        let decoded = |seen: &[Piece]| -> u64 {
+            seen.iter().filter(|piece| piece.chunk == index).map(|piece| Piece::reach(piece.number)).sum()
+        };
         let mut done = 0;
         while done < out.len() {
             let (number, from) = ((within + done) / PIECE, (within + done) % PIECE);
             let known = seen.iter().position(|piece| (piece.chunk, piece.number) == (index, number));
             let at = match known {
                 Some(at) => at,
-                None if seen.iter().filter(|piece| piece.chunk == index).count() == MOST_OF_A_CHUNK => return false,
+                None if decoded(&seen) + Piece::reach(number) > chunk.len.next_multiple_of(PIECE as u64) => return false,
                 None => {
                     let Some(bytes) = decode(contents, chunk, codec, number) else { return false };
                     if seen.len() == MOST {
@@ -103,7 +112,7 @@ mod tests {
     use super::*;
     use crate::container::Format;
     use crate::container::udif::{Area, EncodeOptions, Numbers, ToStream, Udif, encode};
-    use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+    use crate::device::{BlockDeviceExt, Memory};
     use crate::progress::Silent;
 
     const CHUNK: usize = 1 << 20;
@@ -147,9 +156,10 @@ mod tests {
         let seen = || image.glance.as_ref().unwrap().0.lock().unwrap().len();
         image.read_vec(1024, 512).unwrap();
         image.read_vec(PIECE as u64, 512).unwrap();
-        assert!(!expects() && seen() == MOST_OF_A_CHUNK);
-        image.read_vec(2 * PIECE as u64, 512).unwrap();
-        assert!(expects() && seen() == MOST_OF_A_CHUNK, "a third place is worth all of the chunk");
+        image.read_vec(CHUNK as u64 / 2, 512).unwrap();
+        assert!(!expects() && seen() == 3);
+        image.read_vec(CHUNK as u64 / 2 + 2 * PIECE as u64, 512).unwrap();
+        assert!(expects() && seen() == 3, "so much of it is quicker decoded whole");
     }
 
     #[test]
