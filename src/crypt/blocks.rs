@@ -3,31 +3,17 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::sectors::Sectors;
+use super::spread::{self, PIECE};
 use crate::device::units::Units;
 use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Kind, Result};
 
-/// What is encrypted before it is written: as much as the second-level cache holds beside its plain text.
-const PIECE: usize = 256 << 10;
-/// From this many bytes a request is spread over the cores: handing a piece over costs a small part of encrypting it.
-const SPREAD: usize = 2 * PIECE;
 /// The largest cipher block.
 const MOST_BLOCK: usize = 4096;
 /// Zeros that are encrypted at a time: enough for every core.
 const ZEROS: u64 = 4 << 20;
-
-/// The cores, for pieces of large requests alone. Who works here waits for nobody that waits for a piece.
-static POOL: LazyLock<Option<ThreadPool>> =
-    LazyLock::new(|| ThreadPoolBuilder::new().thread_name(|n| format!("crypt {n}")).build().ok());
-/// Large requests under way.
-static LARGE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Cipher text on its way to the file.
@@ -106,12 +92,7 @@ impl Blocks {
         }
         if !whole.is_empty() {
             let number = |piece: usize| parts.second + (piece * PIECE) as u64 / self.block();
-            let work = |(piece, buf): (usize, &mut [u8])| self.read_whole(window, number(piece), buf);
-            let large = Large::begin(whole.len());
-            match large.pool {
-                Some(pool) => pool.install(|| whole.par_chunks_mut(PIECE).enumerate().try_for_each(work))?,
-                None => whole.chunks_mut(PIECE).enumerate().try_for_each(work)?,
-            }
+            spread::each_mut(whole, |piece, buf| self.read_whole(window, number(piece), buf))?;
         }
         if !tail.is_empty() {
             self.read_part(window, parts.last, 0, tail)?;
@@ -129,12 +110,7 @@ impl Blocks {
         }
         if !whole.is_empty() {
             let number = |piece: usize| parts.second + (piece * PIECE) as u64 / self.block();
-            let work = |(piece, buf): (usize, &[u8])| self.write_whole(window, number(piece), buf);
-            let large = Large::begin(whole.len());
-            match large.pool {
-                Some(pool) => pool.install(|| whole.par_chunks(PIECE).enumerate().try_for_each(work))?,
-                None => whole.chunks(PIECE).enumerate().try_for_each(work)?,
-            }
+            spread::each(whole, |piece, buf| self.write_whole(window, number(piece), buf))?;
         }
         if !tail.is_empty() {
             self.write_part(window, parts.last, 0, tail)?;
@@ -215,32 +191,6 @@ impl Scratch {
         }
         let skipped = self.0.as_ptr().align_offset(PAGE).min(PAGE);
         &mut self.0[skipped..skipped + len]
-    }
-}
-
-/// A large request under way. It has all cores for itself, unless others keep them busy: two requests on two cores are fastest
-/// where they are. Nor has a caller from a pool, whose other work must not begin in the middle of a request.
-struct Large {
-    counted: bool,
-    pool: Option<&'static ThreadPool>,
-}
-
-impl Large {
-    fn begin(length: usize) -> Self {
-        if length < SPREAD || rayon::current_thread_index().is_some() {
-            return Self { counted: false, pool: None };
-        }
-        let under_way = LARGE.fetch_add(1, Ordering::Relaxed) + 1;
-        let pool = POOL.as_ref().filter(|pool| 2 * under_way <= pool.current_num_threads());
-        Self { counted: true, pool }
-    }
-}
-
-impl Drop for Large {
-    fn drop(&mut self) {
-        if self.counted {
-            LARGE.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 

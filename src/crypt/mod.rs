@@ -23,6 +23,7 @@ mod public_key;
 mod rewrite;
 mod secret;
 mod sectors;
+pub(crate) mod spread;
 mod wrap;
 mod xts;
 

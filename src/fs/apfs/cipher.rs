@@ -1,12 +1,11 @@
 //! The cipher of a volume with one key (§11.1).
 
-use rayon::prelude::*;
+use std::convert::Infallible;
 
 use super::layout::BlockSize;
+use crate::Result;
 use crate::crypt::Xts;
-
-/// Bytes that one core decrypts at a time; less is not worth waking another for.
-const PIECE: usize = 128 << 10;
+use crate::crypt::spread::{self, PIECE};
 
 /// The cipher of an encrypted volume's names and contents.
 #[derive(Debug)]
@@ -30,7 +29,25 @@ impl VolumeCipher {
 
     /// Decrypts units in place, the first of which is `unit` units into the block numbered `first`.
     pub(super) fn decrypt_units(&self, first: u64, unit: u64, data: &mut [u8]) {
-        self.each_piece(first, unit, data, |xts, first, piece| xts.decrypt(first, piece));
+        self.xts.decrypt(self.number(first, unit), data);
+    }
+
+    /// Fills `data`, whole units numbered as for [`decrypt_units`](Self::decrypt_units), with what `read` gives for a piece of it that
+    /// begins so many bytes after its start, and decrypts each piece while the cache still holds it.
+    pub(super) fn read_units(
+        &self,
+        first: u64,
+        unit: u64,
+        data: &mut [u8],
+        read: impl Fn(u64, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let first = self.number(first, unit);
+        spread::each_mut(data, |number, piece| {
+            let at = (number * PIECE) as u64;
+            read(at, piece)?;
+            self.xts.decrypt(first.wrapping_add(at / Xts::UNIT as u64), piece);
+            Ok(())
+        })
     }
 
     /// Encrypts blocks in place, numbered as for [`decrypt_blocks`](Self::decrypt_blocks).
@@ -40,16 +57,15 @@ impl VolumeCipher {
 
     /// Encrypts units in place, the first of which is `unit` units into the block numbered `first`.
     pub(super) fn encrypt_units(&self, first: u64, unit: u64, data: &mut [u8]) {
-        self.each_piece(first, unit, data, |xts, first, piece| xts.encrypt(first, piece));
+        let first = self.number(first, unit);
+        let Ok(()) = spread::each_mut::<Infallible>(data, |number, piece| {
+            self.xts.encrypt(first.wrapping_add((number * PIECE / Xts::UNIT) as u64), piece);
+            Ok(())
+        });
     }
 
-    fn each_piece(&self, first: u64, unit: u64, data: &mut [u8], cipher: impl Fn(&Xts, u64, &mut [u8]) + Sync) {
-        let first = first.wrapping_mul(self.units).wrapping_add(unit);
-        if data.len() <= PIECE || rayon::current_thread_index().is_some() {
-            return cipher(&self.xts, first, data);
-        }
-        let pieces = (0_u64..).step_by(PIECE / Xts::UNIT);
-        let pieces: Vec<_> = pieces.zip(data.chunks_mut(PIECE)).collect();
-        pieces.into_par_iter().for_each(|(at, piece)| cipher(&self.xts, first.wrapping_add(at), piece));
+    /// The number of a unit among all.
+    fn number(&self, first: u64, unit: u64) -> u64 {
+        first.wrapping_mul(self.units).wrapping_add(unit)
     }
 }

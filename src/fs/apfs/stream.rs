@@ -131,9 +131,8 @@ impl Stream {
         let Some(cipher) = &self.cipher else { return self.store.device.read_at(at + within, buf) };
         let unit = Xts::UNIT as u64;
         if within.is_multiple_of(unit) && buf.len().is_multiple_of(Xts::UNIT) {
-            self.store.device.read_at(at + within, buf)?;
-            cipher.decrypt_units(crypto_id, within / unit, buf);
-            return Ok(());
+            let read = |after: u64, piece: &mut [u8]| self.store.device.read_at(at + within + after, piece);
+            return cipher.read_units(crypto_id, within / unit, buf, read);
         }
         // A run is of whole blocks, so the units around a piece are within it.
         let start = within - within % unit;
