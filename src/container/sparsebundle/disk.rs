@@ -49,7 +49,7 @@ impl BlockDevice for Bundle {
         }
     }
 
-    /// `len` must be a whole number of sectors. Durable when it returns. [`Kind::Unsupported`] while the bands are of two sizes.
+    /// `len` must be a whole number of sectors. Durable when it returns. [`Kind::Unsupported`](crate::Kind::Unsupported) while the bands are of two sizes.
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         if self.is_between() {
             return Err(Error::unsupported(LAYER, BETWEEN));

@@ -34,7 +34,7 @@ pub trait Objects: fmt::Debug + Send + Sync {
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>>;
 
     /// Makes `to` a copy of `from`, on the server's side, replacing what stood there.
-    /// [`Kind::NotFound`](crate::Kind::NotFound) where `from` is no object.
+    /// [`Kind::NotFound`] where `from` is no object.
     fn copy(&self, from: &str, to: &str) -> Result<()>;
 
     /// Removes an object, never on a condition. `false`: there was certainly none. `true` may be said of one that was not
