@@ -38,7 +38,9 @@ fn examples_parse() {
             // What the shell would do, as far as the examples need it: comments, redirections and pipes end the command.
             let command = line.split("   ").find(|part| part.contains("bandsaw ")).unwrap();
             let command = &command[command.find("bandsaw ").unwrap()..];
-            let words: Vec<_> = command.split_whitespace().take_while(|word| !matches!(*word, ">" | "|" | "<")).skip(1).collect();
+            let words = command.split_whitespace().take_while(|word| !matches!(*word, ">" | "|" | "<")).skip(1);
+            // Measuring would take a minute and more: its folder is not there.
+            let words: Vec<_> = words.map(|word| if verb == "bench" && word == "." { "nowhere" } else { word }).collect();
             let output = scratch.run(&words);
             assert_ne!(output.status.code(), Some(2), "{line}: {}", common::stderr(&output));
         }
