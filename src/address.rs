@@ -7,6 +7,7 @@
 //! | `disk.dmg:Macintosh HD:/Docs` | `disk.dmg` | by name | `/Docs` |
 //! | `disk.dmg:#2` | `disk.dmg` | of partition 2 | |
 //! | `disk.dmg:#2.3@before update:/Docs` | `disk.dmg` | 3rd of partition 2's container, in a snapshot | `/Docs` |
+//! | `disk.sparsebundle@monday:/Docs` | `disk.sparsebundle@monday`, a snapshot of the bundle | the first readable | `/Docs` |
 //! | `s3://bucket/disk.sparsebundle:Docs` | `s3://bucket/disk.sparsebundle` | by name | |
 //! | `file:///tmp/disk.dmg:/Docs` | `/tmp/disk.dmg` | the first readable | `/Docs` |
 //! | `./odd:name` | `./odd:name` | | |
@@ -28,6 +29,7 @@ mod escaping;
 use std::fmt;
 use std::path::Path;
 
+use crate::open::snapshot;
 use crate::{Error, Kind, Result};
 use escaping::{escape, find_bare, unescape};
 
@@ -86,9 +88,9 @@ impl Address {
         Ok(address)
     }
 
-    /// Reads an address, asking the host which paths exist.
+    /// Reads an address, asking the host which paths and snapshots of bundles exist.
     pub fn parse_on_host(text: &str) -> Result<Self> {
-        Self::parse(text, &|path| path.symlink_metadata().is_ok())
+        Self::parse(text, &|path| path.symlink_metadata().is_ok() || matches!(snapshot::on_host(path), Ok(Some(_))))
     }
 
     /// A host file or URL as a whole.

@@ -18,6 +18,7 @@ pub(crate) mod place;
 mod recognise;
 pub(crate) mod remote;
 mod site;
+pub(crate) mod snapshot;
 pub mod stack;
 mod survey;
 mod unlock;
@@ -149,6 +150,7 @@ pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Lay
             layers.push(Layer::Bucket(status));
             container::open_store(store, options, layers)?
         }
+        Some(Elsewhere::Snapshot(store)) => container::open_store(store, options, layers)?,
         Some(Elsewhere::File(file)) => {
             layers.push(Layer::Remote(file.clone()));
             container::open_bytes(path, file, options, layers)?

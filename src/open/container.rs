@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::remote::Elsewhere;
-use super::{Found, LAYER, Layer, OpenOptions, note, parts, remote, unlock};
+use super::{Found, LAYER, Layer, OpenOptions, note, parts, remote, snapshot, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -60,7 +60,7 @@ pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bund
 /// What is in the folder at `path`, which may be in a bucket: a sparse bundle, if anything. `None`: it is a file.
 pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc<dyn Store>>> {
     Ok(match remote::find(path, options)? {
-        Some(Elsewhere::Folder(store, _)) => Some(store),
+        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => Some(store),
         Some(Elsewhere::File(_)) => None,
         None if super::look_at(path)?.is_dir() => Some(Arc::new(Local::new(path))),
         None => None,
@@ -184,6 +184,9 @@ fn open_udif(udif: Udif, access: Access, layers: &mut Vec<Layer>) -> Result<Foun
 
 /// That the name of an image says another format than it has. Contents decide; people go by names.
 pub(super) fn misnamed(path: &Path, format: Format) -> Option<String> {
-    let extension = path.extension().filter(|_| !format.fits_name(path))?;
+    // What follows an `@` may be a snapshot's name.
+    let is_snapshot =
+        path.to_str().is_some_and(|text| snapshot::cuts(text).any(|(bundle, _)| format.fits_name(Path::new(bundle))));
+    let extension = path.extension().filter(|_| !format.fits_name(path) && !is_snapshot)?;
     Some(format!("is {format} ({}), though its name ends in .{}", format.description(), extension.display()))
 }

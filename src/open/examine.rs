@@ -97,7 +97,9 @@ pub fn examine_contents(path: &Path, options: &OpenOptions<'_>, progress: &dyn P
 fn examine_into(mut found: Examination, path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
     let options = OpenOptions { access: Access::ReadOnly, ..*options };
     let examined = match remote::find(path, &options)? {
-        Some(Elsewhere::Folder(store, _)) => examine_folder(path, store, &options, &mut found, progress),
+        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => {
+            examine_folder(path, store, &options, &mut found, progress)
+        }
         Some(Elsewhere::File(file)) => examine_file(path, file, &options, &mut found, progress),
         None if look_at(path)?.is_dir() => examine_folder(path, Arc::new(Local::new(path)), &options, &mut found, progress),
         None => lock_file(path, Access::ReadOnly).and_then(|file| examine_file(path, file, &options, &mut found, progress)),

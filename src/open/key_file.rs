@@ -35,6 +35,7 @@ impl KeyFile {
         let options = OpenOptions { access, reach, ..OpenOptions::default() };
         let opened = || match remote::find(path, &options)? {
             Some(Elsewhere::Folder(store, _)) => Self::in_bundle(path, &*store, access, Some(IN_BUCKET)),
+            Some(Elsewhere::Snapshot(store)) => Self::in_bundle(path, &*store, access, None),
             Some(Elsewhere::File(file)) => Self::new(path.to_owned(), file, None, Vec::new()),
             None if look_at(path)?.is_dir() => Self::in_bundle(path, &Local::new(path), access, None),
             None => Self::in_file(path, access),

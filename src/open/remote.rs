@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{LAYER, OpenOptions};
+use super::{LAYER, OpenOptions, snapshot};
 use crate::address;
 use crate::container::{Format, sparsebundle};
 use crate::device::{Access, BlockDevice};
-use crate::store::{FlushTo, Objects, Remote, RemoteOptions, Status, Store};
+use crate::store::{FlushTo, Local, Objects, Remote, RemoteOptions, Status, Store};
 use crate::{Error, Kind, Result};
 
 /// How images are reached that are not on this host.
@@ -49,10 +49,12 @@ pub struct LocalCache<'a> {
     pub flush: FlushTo,
 }
 
-/// What a URL leads to.
+/// What a name leads to that is no path of this host.
 pub(super) enum Elsewhere {
     /// A bucket's folder, a sparse bundle if anything, and how that stands.
     Folder(Arc<dyn Store>, Status),
+    /// The folder of a snapshot of a bundle on this host.
+    Snapshot(Arc<dyn Store>),
     /// A file.
     File(Arc<dyn BlockDevice>),
 }
@@ -119,9 +121,13 @@ pub(crate) fn bundle(path: &Path, access: Access, reach: Reach) -> Result<Option
     Ok(Some(remote))
 }
 
-/// What `path` leads to, if it is a URL. A bundle in a bucket can be changed, whoever does so holding its lease.
+/// What `path` leads to, if it is a URL or names a snapshot. A bundle in a bucket can be changed, whoever does so holding its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Elsewhere>> {
-    let Some((scheme, url)) = url(path) else { return Ok(None) };
+    let Some((scheme, url)) = url(path) else {
+        let Some(folder) = snapshot::on_host(path)? else { return Ok(None) };
+        snapshot::check(options.access)?;
+        return Ok(Some(Elsewhere::Snapshot(Arc::new(Local::new(folder)))));
+    };
     match scheme {
         "http" | "https" if options.access == Access::ReadWrite => {
             let message = "is only read over the web: `bandsaw convert` makes a copy here that can be changed";
@@ -193,6 +199,13 @@ mod reach {
 
     pub(super) fn bucket(url: &str, access: Access, reach: Reach) -> Result<(Arc<dyn Store>, Status)> {
         let objects = objects(url, reach)?;
+        if let Some((url, objects, name)) = snapshot(url, &*objects, reach)? {
+            snapshot::check(access)?;
+            let options = RemoteOptions { snapshot: Some(name), cache: cache(url, reach)?, ..RemoteOptions::default() };
+            let remote = Remote::open(objects, &options)?;
+            let status = remote.status();
+            return Ok((remote, status));
+        }
         if access == Access::ReadOnly && reach.cache.is_none() && !is_written_in_place(&*objects)? {
             return Ok((Arc::new(ObjectFolder::new(objects, MEMORY)), Status::default()));
         }
@@ -201,15 +214,37 @@ mod reach {
         Ok((remote, status))
     }
 
+    /// A bundle, by its URL and its objects, and a snapshot of it.
+    type Kept<'a> = (&'a str, Arc<dyn Objects>, String);
+
+    /// The bundle and the snapshot of it that `url` names, unless a bundle has just this name.
+    fn snapshot<'a>(url: &'a str, objects: &dyn Objects, reach: Reach) -> Result<Option<Kept<'a>>> {
+        let mut cuts = snapshot::cuts(url).peekable();
+        if cuts.peek().is_none() || is_bundle(objects)? {
+            return Ok(None);
+        }
+        for (bundle, name) in cuts {
+            let objects = self::objects(bundle, reach)?;
+            if is_bundle(&*objects)? {
+                return Ok(Some((bundle, objects, address::percent_decoded(name).unwrap_or_else(|| name.to_owned()))));
+            }
+        }
+        Ok(None)
+    }
+
     /// The bundle behind `objects`, to be changed only where there is one.
     pub(super) fn open(url: &str, objects: Arc<dyn Objects>, access: Access, reach: Reach) -> Result<Arc<Remote>> {
         // Where there is no bundle, nothing is left behind either.
-        let is_missing = || Ok::<_, Error>(objects.stat("Info.plist")?.is_none() && objects.stat("Info.bckup")?.is_none());
-        if access == Access::ReadWrite && !is_written_in_place(&*objects)? && is_missing()? {
+        if access == Access::ReadWrite && !is_bundle(&*objects)? {
             return Err(Error::new(Kind::NotFound, LAYER, "is no sparse bundle: it has no Info.plist"));
         }
         let cache = cache(url, reach)?;
         Remote::open(objects, &RemoteOptions { access, steal: reach.steal_lease, cache, ..RemoteOptions::default() })
+    }
+
+    /// Whether there is a bundle, or was one.
+    fn is_bundle(objects: &dyn Objects) -> Result<bool> {
+        Ok(is_written_in_place(objects)? || objects.stat("Info.plist")?.is_some() || objects.stat("Info.bckup")?.is_some())
     }
 
     /// Whether the newest state of a bundle is that of its log, see docs/formats/object-store.md, and not the plain names'.

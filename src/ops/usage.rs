@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::space::{FreeSpace, FreeVolume, SpaceMap};
 use crate::container::Format;
 use crate::fs::VolumeInfo;
-use crate::open::{Image, Layer, VolumeFormat, remote};
+use crate::open::{Image, Layer, VolumeFormat, remote, snapshot};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -169,7 +169,7 @@ fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
 /// What all files of an image take.
 pub(crate) fn host(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
     let mut usage = match remote::url(image.path()) {
-        None => HostUsage::of(image.path(), progress)?,
+        None => HostUsage::of(&snapshot::on_host(image.path())?.unwrap_or_else(|| image.path().to_owned()), progress)?,
         Some(_) => elsewhere(image, progress)?,
     };
     for layer in image.overlays() {

@@ -15,7 +15,9 @@ use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, OpenOptions, Reach};
 use bandsaw::progress::Silent;
-use bandsaw::store::{Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, Open, Put, Store};
+use bandsaw::store::{
+    Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, Open, Put, Remote, RemoteOptions, Store,
+};
 use bandsaw::testing::{Random, conformance};
 
 use common::ceph::Ceph;
@@ -41,6 +43,7 @@ fn ceph_does_what_objects_do() {
     ceph.make_bucket("test");
     conformance::objects(|| Arc::new(bucket(&ceph, "test")));
     a_bundle_that_was_copied_there_opens(&ceph);
+    large_bands_are_plain_objects(&ceph);
     refusals_say_what_to_do(&ceph);
     limits_are_kept(&ceph);
     a_gateway_that_is_restarted_is_waited_for(&ceph);
@@ -105,6 +108,57 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     drop(open::open(Path::new(&url), &writing).unwrap());
     let nothing = format!("{url}x");
     assert_eq!(open::open(Path::new(&nothing), &writing).unwrap_err().kind(), Kind::NotFound);
+}
+
+/// A band of 128 MiB is many objects while it is written, and one of Apple's once it is closed, however little has changed.
+fn large_bands_are_plain_objects(ceph: &Ceph) {
+    const BAND: u64 = 128 << 20;
+    let objects: Arc<dyn Objects> = Arc::new(bucket(ceph, "test"));
+    let open = || {
+        let options = RemoteOptions { access: Access::ReadWrite, memory: 32 << 20, ..RemoteOptions::default() };
+        Remote::open(objects.clone(), &options).unwrap()
+    };
+    let bundle = Bundle::create(open(), &CreateOptions { len: BAND + (70 << 20), band_size: Some(BAND) }).unwrap();
+    let piece = |n: u64| Random::new(n).bytes(9 << 20);
+    let mut places = vec![(0, 1), (BAND - (4 << 20), 2), (BAND + (61 << 20), 3)];
+    places.iter().for_each(|(at, n)| bundle.write_at(*at, &piece(*n)).unwrap());
+    bundle.flush().unwrap();
+    drop(bundle);
+    for round in 0..3 {
+        let read = |band: &str, at: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            assert_eq!(objects.read_at(band, at, &mut bytes).unwrap(), Some(len), "{band} at {at}");
+            bytes
+        };
+        // All of the second band is there, and as much of the first as was written.
+        for (at, n) in &places {
+            let expected = piece(*n);
+            let in_first = BAND.saturating_sub(*at).min(expected.len() as u64) as usize;
+            let (first, second) = expected.split_at(in_first);
+            assert!(first.is_empty() || read("bands/0", *at, first.len()) == first, "round {round}");
+            assert!(second.is_empty() || read("bands/1", at.saturating_sub(BAND), second.len()) == second, "round {round}");
+        }
+        assert!(!objects_are_left(&*objects), "round {round}");
+        let bundle = Bundle::open(open(), Access::ReadWrite).unwrap();
+        let (at, n) = (BAND + (30 << 20) + round * 4096, 4 + round);
+        bundle.write_at(at, &piece(n)).unwrap();
+        places.retain(|(_, n)| *n < 4);
+        places.push((at, n));
+        bundle.flush().unwrap();
+        drop(bundle);
+    }
+}
+
+/// Whether anything is below `.bandsaw/objects/`.
+fn objects_are_left(objects: &dyn Objects) -> bool {
+    let mut found = false;
+    objects
+        .list(".bandsaw/objects/", &mut |_, _| {
+            found = true;
+            Ok(())
+        })
+        .unwrap();
+    found
 }
 
 fn refusals_say_what_to_do(ceph: &Ceph) {

@@ -92,6 +92,59 @@ fn after_a_checkpoint_plain_names_are_the_bundle() {
     assert_eq!(count(&objects, ".bandsaw/objects/"), 0);
 }
 
+/// Files that are several objects and more than is put together in memory.
+#[test]
+fn large_files_have_plain_names_too() {
+    const LEN: u64 = 70 * MIB + 700;
+    let objects = memory();
+    let faulty = FaultyObjects::new(objects.clone());
+    let broken: Arc<dyn Objects> = faulty.clone();
+    let open = || {
+        let options = RemoteOptions { part: 8 * MIB, memory: 64 * MIB, steal: true, ..options(Access::ReadWrite) };
+        Remote::open(broken.clone(), &options).unwrap()
+    };
+    let plain = |at: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        objects.read_at("bands/0", at, &mut bytes).unwrap();
+        bytes
+    };
+    let mut remote = open();
+    let mut model = vec![0; LEN as usize];
+    for round in 0..7_u8 {
+        let file = remote.open("bands/0", Open::Create).unwrap().unwrap();
+        if round == 0 {
+            file.set_len(LEN, Leave::Zeros).unwrap();
+        }
+        for (at, len) in [(3 * MIB - 7, 90_000), (u64::from(round) * 9 * MIB, 3 * MIB), (LEN - 800, 800)] {
+            model[at as usize..][..len as usize].fill(round + 1);
+            file.write_at(at, &vec![round + 1; len as usize]).unwrap();
+        }
+        file.flush().unwrap();
+        drop(file);
+        // Every other time it is broken off at another request first.
+        if round % 2 == 1 {
+            let (request, first) = [(Request::Put, 4), (Request::Stat, 2), (Request::Copy, 1)][usize::from(round / 2)];
+            (first..60).for_each(|later| faulty.plan(request, later, Slip::Lost));
+            let _broken_off = remote.checkpoint(&|_| Ok(()));
+            drop(remote);
+            faulty.mend();
+            remote = open();
+            assert!(remote.status().lagging > 0, "{round}");
+            let seen = remote.open("bands/0", Open::Read).unwrap().unwrap();
+            assert!(seen.read_vec(0, model.len()).unwrap() == model, "{round}");
+        }
+        let copied = std::sync::atomic::AtomicU64::new(0);
+        remote
+            .checkpoint(&|bytes| {
+                copied.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!((remote.status().lagging, copied.into_inner()), (0, LEN), "{round}");
+        assert!(plain(0, model.len()) == model && count(&objects, ".bandsaw/objects/") == 0, "{round}");
+    }
+}
+
 #[test]
 fn plain_files_that_others_changed_are_refused() {
     let objects = memory();

@@ -17,6 +17,7 @@ use crate::mount_helper;
 ///
 /// A thing in an image is named IMAGE[:VOLUME][:/PATH]. VOLUME is a name, or #N for partition N; without it, the first
 /// volume that can be read. A file of the host that exists is always taken whole, and ./ in front says that it is one.
+/// NAME.sparsebundle@SNAPSHOT is what `bandsaw snapshot` has kept of a bundle, to be read only.
 ///
 /// Sizes are written 8m or 8MiB (binary), 8MB (decimal), 16384s (sectors of 512 bytes), or as plain bytes.
 #[derive(Debug, Parser)]

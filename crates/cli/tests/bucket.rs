@@ -82,6 +82,7 @@ fn a_bundle_lives_in_a_bucket() {
     bench.scratch.sample();
     bench.scratch.write("letter", "dear diary");
     from_create_to_checkpoint(&bench, &ceph);
+    large_bands_are_plain_objects_too(&bench, &ceph);
     nothing_is_left_of_what_fails(&bench, &ceph);
     what_waits_for_a_checkpoint_is_told(&bench);
     what_was_flushed_to_a_cache_is_not_lost(&bench);
@@ -97,6 +98,7 @@ fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
     assert!(bench.ok(&format!("ls {IMAGE}:/")).contains("letter"));
     bench.ok(&format!("snapshot create {IMAGE} first"));
     bench.ok(&format!("rm {IMAGE}:/letter"));
+    a_snapshot_is_an_image_to_read(bench);
     assert!(!bench.ok(&format!("ls {IMAGE}:/")).contains("letter"));
     assert!(bench.fails(&format!("snapshot restore {IMAGE} other")).contains("is no snapshot"));
     bench.ok(&format!("snapshot restore {IMAGE} first"));
@@ -107,7 +109,7 @@ fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
     assert_eq!(bench.json(&format!("info {IMAGE}"))["bucket"]["lagging"], 0);
     assert!(bench.ok(&format!("check {IMAGE}")).contains("nothing is wrong"));
     // Another program finds the bundle, and what is ours.
-    let keys = ceph.keys("test");
+    let keys: Vec<String> = ceph.keys("test").into_iter().filter(|key| !key.contains("@first/")).collect();
     let is_band = |name: &str| name.strip_prefix("bands/").is_some_and(|band| u64::from_str_radix(band, 16).is_ok());
     for key in &keys {
         let name = key.strip_prefix("backups/Docs.sparsebundle/").unwrap();
@@ -117,6 +119,45 @@ fn from_create_to_checkpoint(bench: &Bench, ceph: &Ceph) {
     assert!(keys.iter().filter(|key| key.contains("/bands/")).count() > 3, "{keys:?}");
     bench.ok(&format!("snapshot delete {IMAGE} first"));
     assert_eq!(bench.json(&format!("snapshot list {IMAGE}"))["snapshots"], Value::Array(Vec::new()));
+}
+
+fn a_snapshot_is_an_image_to_read(bench: &Bench) {
+    let kept = format!("{IMAGE}@first");
+    for cache in ["", " --cache of-snapshots"] {
+        assert_eq!(bench.ok(&format!("cat{cache} {kept}:/letter")), "dear diary");
+        assert!(bench.ok(&format!("ls{cache} {kept}:Docs:/")).contains("letter"));
+    }
+    let sum = bench.ok(&format!("checksum {kept}"));
+    assert_ne!(sum, bench.ok(&format!("checksum {IMAGE}")).replace(IMAGE, &kept));
+    assert!(bench.ok(&format!("check {kept}")).contains("nothing is wrong"));
+    assert_eq!(bench.json(&format!("info {kept}"))["image"], kept.as_str());
+    bench.ok(&format!("extract {kept} kept"));
+    assert_eq!(fs::read(bench.scratch.path("kept/letter")).unwrap(), b"dear diary");
+    bench.ok(&format!("convert {kept} kept.dmg --format udzo"));
+    assert_eq!(bench.ok("cat kept.dmg:/letter"), "dear diary");
+    let refused = bench.fails(&format!("put --from letter {kept}:/new"));
+    assert!(refused.contains("is a snapshot, which is never changed"), "{refused}");
+    let missing = bench.fails(&format!("ls {IMAGE}@second:/"));
+    assert!(missing.contains("is no snapshot"), "{missing}");
+    // A bundle of that name goes before.
+    bench.ok(&format!("create {kept} --format udsb --size 4m --fs hfs+ --volname Other"));
+    assert!(!bench.ok(&format!("ls {kept}:Other:/")).contains("letter"));
+    bench.ok(&format!("put --from letter {kept}:/new"));
+}
+
+/// Bands that are several objects.
+fn large_bands_are_plain_objects_too(bench: &Bench, ceph: &Ceph) {
+    let image = "s3://test/large/Large.sparsebundle";
+    bench.ok(&format!("create {image} --size 300m --band-size 128m --fs hfs+ --from src"));
+    assert_eq!(bench.json(&format!("info {image}"))["bucket"]["lagging"], 0);
+    bench.ok(&format!("put --from letter {image}:/letter"));
+    bench.ok(&format!("convert {image} s3://test/large/Other.sparsebundle --band-size 100m"));
+    for (image, lagging) in [(image, 0), ("s3://test/large/Other.sparsebundle", 0)] {
+        assert_eq!(bench.json(&format!("info {image}"))["bucket"]["lagging"], lagging, "{image}");
+        assert_eq!(bench.ok(&format!("cat {image}:/letter")), "dear diary");
+        assert!(bench.ok(&format!("check {image}")).contains("nothing is wrong"));
+    }
+    assert!(!ceph.keys("test").iter().any(|key| key.starts_with("large/") && key.contains("/.bandsaw/objects/")));
 }
 
 fn nothing_is_left_of_what_fails(bench: &Bench, ceph: &Ceph) {

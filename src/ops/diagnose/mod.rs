@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::device::BlockDevice;
-use crate::open::{self, Layer, OpenOptions, remote};
+use crate::open::{self, Layer, OpenOptions, remote, snapshot};
 use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Result};
 
@@ -82,7 +82,7 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
 
 /// What is wrong before anything is opened: there is nothing, or nothing that could be an image.
 fn place(path: &Path) -> Option<Cause> {
-    if remote::url(path).is_some() {
+    if remote::url(path).is_some() || !matches!(snapshot::on_host(path), Ok(None)) {
         return None; // opening it says what is wrong
     }
     let meta = match fs::metadata(path) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{create, delete, list, restore};
 use crate::Kind;
+use crate::address::Address;
 use crate::container::Format;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Leave};
 use crate::open::{self, CreateOptions, OpenOptions, Reach};
@@ -101,6 +102,32 @@ fn a_bundle_goes_back_to_what_it_was() {
     delete(&scratch.path(), "first", Reach::default()).unwrap();
     assert_eq!((scratch.names(), scratch.restore("first").unwrap_err().kind()), (vec!["second".to_owned()], Kind::NotFound));
     assert_eq!(fs::read_dir(scratch.folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_snapshot_is_read_by_its_name() {
+    let scratch = Scratch::new();
+    scratch.create("a@12:30").unwrap();
+    scratch.change(|disk| disk.write_at(0, &[7; 512]).unwrap());
+    let bundle = scratch.path().to_str().unwrap().to_owned();
+    let named = PathBuf::from(format!("{bundle}@a@12:30"));
+    assert_eq!(read(&named, 0, 512), scratch.bytes[..512]);
+    assert_eq!(read(&scratch.path(), 0, 512), [7; 512]);
+    let address = Address::parse_on_host(&format!("{bundle}@a@12:30:Docs@then:/x")).unwrap();
+    assert_eq!((&*address.image, address.snapshot.as_deref()), (named.to_str().unwrap(), Some("then")));
+    let image = open::open(&named, &OpenOptions { image_format: None, ..raw() }).unwrap();
+    assert_eq!(image.warnings(), <[String; 0]>::default(), "its name is no bundle's, and need not be");
+    drop(image);
+    let changing = OpenOptions { access: Access::ReadWrite, ..raw() };
+    assert_eq!(open::open(&named, &changing).unwrap_err().kind(), Kind::ReadOnly);
+    for missing in ["other", ".", "..", ""] {
+        let error = open::open(Path::new(&format!("{bundle}@{missing}")), &raw()).unwrap_err();
+        assert!(error.kind() == Kind::NotFound && error.to_string().contains("has no snapshot"), "{missing}: {error}");
+    }
+    // What has just this name goes before.
+    fs::rename(scratch.path(), &named).unwrap();
+    assert_eq!(read(&named, 0, 512), [7; 512]);
+    fs::rename(&named, scratch.path()).unwrap();
 }
 
 #[test]

@@ -23,7 +23,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::objects::{ObjectMeta, Objects};
+use super::objects::{Fill, ObjectMeta, Objects};
 use super::{Put, check_name};
 use crate::{Error, Kind, Result};
 
@@ -162,7 +162,11 @@ impl Objects for Bucket {
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
         let path = self.path(key)?;
         if cond == Put::Replace && bytes.len() > upload::IN_ONE {
-            self.wait(key, self.upload(&path, bytes))?;
+            let fill = |offset: u64, into: &mut [u8]| {
+                into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
+                Ok(())
+            };
+            self.put_large(key, bytes.len() as u64, &fill, &mut || Ok(()))?;
             // Ceph's answer to an upload has another tag than the object.
             return self.stat(key);
         }
@@ -182,6 +186,11 @@ impl Objects for Bucket {
             Some(tag) => Ok(Some(ObjectMeta { len: bytes.len() as u64, tag: plain_tag(&tag), modified: SystemTime::now() })),
             None => self.stat(key),
         }
+    }
+
+    fn put_large(&self, key: &str, len: u64, fill: &Fill<'_>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let path = self.path(key)?;
+        self.upload(key, &path, len, fill, go_on)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {

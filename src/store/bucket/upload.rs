@@ -1,53 +1,92 @@
 //! Objects that go up in several pieces at a time.
 
-use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
-use tokio::task::JoinSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use super::Bucket;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{MultipartId, PutPayload};
+
+use super::{Bucket, LAYER};
+use crate::store::objects::{Fill, Objects};
+use crate::{Error, Kind, Result};
 
 /// Bytes that go up in one request.
 pub(super) const IN_ONE: usize = 16 << 20;
 
 /// Bytes of a piece, at least; S3 takes 10,000 pieces of an object.
-const PIECE: usize = 8 << 20;
-const MOST_PIECES: usize = 10_000;
+const PIECE: u64 = 8 << 20;
+const MOST_PIECES: u64 = 10_000;
 
-/// Pieces under way at a time: that many copies of a piece are in memory.
-const AT_A_TIME: usize = 4;
+/// Pieces under way at a time: that many are in memory.
+const AT_A_TIME: u64 = 4;
 
 impl Bucket {
-    /// Puts a large object. It is there when its last piece is; an upload that is broken off leaves nothing.
-    pub(super) async fn upload(&self, path: &Path, bytes: &[u8]) -> object_store::Result<()> {
-        let mut upload = self.s3().put_multipart(path).await?;
-        match self.pieces(&mut *upload, bytes).await {
-            Ok(()) => upload.complete().await.map(drop),
-            Err(error) => {
-                // Best effort: the store's own rules clear away what is left of uploads.
-                let _ = upload.abort().await;
-                Err(error)
+    /// Puts a large object. It is there when its last piece is and `go_on` agrees; an upload that is broken off leaves nothing.
+    pub(super) fn upload(
+        &self,
+        key: &str,
+        path: &Path,
+        len: u64,
+        fill: &Fill<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let before = self.stat(key)?;
+        let id = self.wait(key, self.s3().create_multipart(path))?;
+        let done = self.pieces(key, path, &id, len, fill).and_then(|pieces| {
+            go_on()?;
+            match self.wait(key, self.s3().complete_multipart(path, &id, pieces)) {
+                // Done by an earlier try of which the answer was lost, perhaps: then the upload is over and the object another.
+                Err(error) if error.kind() == Kind::NotFound => {
+                    let now = self.stat(key)?.filter(|now| now.len == len && Some(now) != before.as_ref());
+                    now.map(drop).ok_or(error)
+                }
+                done => done.map(drop),
             }
+        });
+        if done.is_err() {
+            // Best effort: the store's own rules clear away what is left of uploads.
+            let _ = self.wait(key, self.s3().abort_multipart(path, &id));
         }
+        done
     }
 
-    async fn pieces(&self, upload: &mut dyn MultipartUpload, bytes: &[u8]) -> object_store::Result<()> {
-        let mut under_way = JoinSet::new();
-        for piece in bytes.chunks(PIECE.max(bytes.len().div_ceil(MOST_PIECES))) {
-            if under_way.len() == AT_A_TIME {
-                settle(under_way.join_next().await)?;
+    /// Stores all pieces, in whatever order.
+    fn pieces(&self, key: &str, path: &Path, id: &MultipartId, len: u64, fill: &Fill<'_>) -> Result<Vec<PartId>> {
+        let piece = PIECE.max(len.div_ceil(MOST_PIECES));
+        let count = len.div_ceil(piece);
+        let next = AtomicU64::new(0);
+        let stored = Mutex::new(vec![None; count as usize]);
+        let work = || -> Result<()> {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return Ok(());
+                }
+                let put = || {
+                    let mut bytes = vec![0; piece.min(len - number * piece) as usize];
+                    fill(number * piece, &mut bytes)?;
+                    self.wait(key, async {
+                        self.keep_pace(bytes.len()).await;
+                        self.s3().put_part(path, id, number as usize, PutPayload::from(bytes)).await
+                    })
+                };
+                // Nobody begins another one where the object cannot be made any more.
+                let put = put().inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+                stored.lock().unwrap_or_else(PoisonError::into_inner)[number as usize] = Some(put);
             }
-            self.keep_pace(piece.len()).await;
-            under_way.spawn(upload.put_part(PutPayload::from(piece.to_vec())));
-        }
-        while let Some(done) = under_way.join_next().await {
-            settle(Some(done))?;
-        }
-        Ok(())
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..AT_A_TIME.min(count)).map(|_| scope.spawn(work)).collect();
+            let mut done = Ok(());
+            for thread in threads {
+                done = done.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            done
+        })?;
+        let stored = stored.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let all: Option<Vec<PartId>> = stored.into_iter().collect();
+        all.ok_or_else(|| Error::new(Kind::Io, LAYER, "a piece of the object was not stored").named(key))
     }
-}
-
-type Joined = Result<object_store::Result<()>, tokio::task::JoinError>;
-
-fn settle(done: Option<Joined>) -> object_store::Result<()> {
-    done.map_or(Ok(()), |joined| joined.map_err(|source| object_store::Error::JoinError { source })?)
 }

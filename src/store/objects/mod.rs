@@ -33,6 +33,21 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// object and reads it back.
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>>;
 
+    /// Stores `len` bytes as the whole object, all or nothing and durably, replacing what stood there. They need not fit into memory:
+    /// `fill` is asked for pieces of them from an offset on, by several threads at a time. `go_on` is asked once all are
+    /// there: nothing has changed under the key before it agrees, nor if one of them fails.
+    ///
+    /// Unless a store knows better they are put together in memory.
+    fn put_large(&self, key: &str, len: u64, fill: &Fill<'_>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let Ok(len) = usize::try_from(len) else {
+            return Err(Error::unsupported("object store", "does not fit into memory").named(key));
+        };
+        let mut bytes = vec![0; len];
+        fill(0, &mut bytes)?;
+        go_on()?;
+        self.put(key, &bytes, Put::Replace).map(drop)
+    }
+
     /// Makes `to` a copy of `from`, on the server's side, replacing what stood there.
     /// [`Kind::NotFound`] where `from` is no object.
     fn copy(&self, from: &str, to: &str) -> Result<()>;
@@ -58,6 +73,9 @@ pub(crate) fn has_any(objects: &dyn Objects, prefix: &str, wanted: &dyn Fn(&str)
     });
     if found { Ok(true) } else { listed.map(|()| false) }
 }
+
+/// Fills a buffer with what an object is to have from an offset on.
+pub type Fill<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
 
 /// What is known of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result};
 
 /// Files that one entry tells of.
 const BATCH: usize = 64;
-/// Bytes of a file that is put together from several objects in memory, at most, and of all such files at one time.
+/// Bytes of a file that is put together in memory, at most, and of all such files at one time. What is larger goes piece by piece.
 const MOST_IN_MEMORY: u64 = 64 << 20;
 /// How often it is looked whether to stop waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -118,7 +118,7 @@ impl Shared {
         self.check_changeable()?;
         let mut log = self.log();
         let Some(log) = log.as_mut() else { return Ok(Checkpointed::default()) };
-        let mut files: Vec<(String, Arc<FileState>)> = log
+        let files: Vec<(String, Arc<FileState>)> = log
             .state
             .names
             .iter()
@@ -138,6 +138,7 @@ impl Shared {
             }
             self.tell(log, BTreeMap::new())?;
         }
+        let (large, mut files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, file)| file.len > MOST_IN_MEMORY);
         while !files.is_empty() {
             let _moving = self.moving();
             let some = files.len().min(BATCH);
@@ -145,6 +146,17 @@ impl Shared {
             let done = self.copy_some(&files[..some], advanced)?;
             files.retain(|(name, _)| !done.contains_key(name));
             self.tell(log, done)?;
+        }
+        for file in large {
+            let mut file = [file];
+            let moving = self.moving();
+            self.make_independent(log, &mut file)?;
+            // From now on the file is in objects that stay, and is read from there while it is copied.
+            drop(moving);
+            let [(name, file)] = file;
+            let now = self.copy_large(log, &name, &file, advanced)?;
+            let _moving = self.moving();
+            self.tell(log, BTreeMap::from([(name, now)]))?;
         }
         while !gone.is_empty() {
             let proved = Proved::now();
@@ -199,10 +211,9 @@ impl Shared {
             let mut done = BTreeMap::new();
             while let Some((name, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                 advanced(0)?;
-                let plain = self.copy_to_plain(name, file)?;
+                let now = self.copy_to_plain(name, file)?;
                 advanced(file.len)?;
-                let now = FileState { len: file.len, plain: Some(plain), parts: BTreeMap::new() };
-                done.insert(name.clone(), Name::File(Arc::new(now)));
+                done.insert(name.clone(), now);
                 if !proved.holds() {
                     break;
                 }
@@ -223,19 +234,43 @@ impl Shared {
         })
     }
 
-    /// Makes the plain object what the file is; nothing where it is already.
-    fn copy_to_plain(&self, name: &str, file: &FileState) -> Result<Plain> {
-        let whole = |meta: crate::store::ObjectMeta| Plain { len: meta.len, size: meta.len, tag: meta.tag };
+    /// Makes the plain object what the file is.
+    fn copy_to_plain(&self, name: &str, file: &FileState) -> Result<Name> {
         if let Some(object) = self.only_object(file)? {
             self.objects.copy(&object.key(), name)?;
         } else {
-            let bytes = self.assemble(name, file)?;
+            let mut bytes = vec![0; file.len as usize];
+            self.fill(file, 0, &mut bytes)?;
             self.objects.put(name, &bytes, Put::Replace)?;
         }
-        let found = self.objects.stat(name)?.filter(|meta| meta.len == file.len);
-        found.map(whole).ok_or_else(|| {
+        self.as_plain(name, file.len)
+    }
+
+    /// The same of a file that need not fit into memory. Its pieces may take their time: the plain object changes by one request,
+    /// just before which it is proved that nobody has taken over.
+    fn copy_large(&self, log: &mut Log, name: &str, file: &FileState, advanced: &Advanced<'_>) -> Result<Name> {
+        let mut prove = || self.tell(log, BTreeMap::new());
+        if let Some(object) = self.only_object(file)? {
+            prove()?;
+            self.objects.copy(&object.key(), name)?;
+            advanced(file.len)?;
+        } else {
+            let fill = |offset: u64, into: &mut [u8]| {
+                self.fill(file, offset, into)?;
+                advanced(into.len() as u64)
+            };
+            self.objects.put_large(name, file.len, &fill, &mut prove)?;
+        }
+        self.as_plain(name, file.len)
+    }
+
+    /// The file as its plain object is, which was put just now.
+    fn as_plain(&self, name: &str, len: u64) -> Result<Name> {
+        let found = self.objects.stat(name)?.filter(|meta| meta.len == len).ok_or_else(|| {
             Error::new(Kind::Conflict, LAYER, "was changed by somebody else while it was brought up to date").in_file(name)
-        })
+        })?;
+        let plain = Some(Plain { len, size: len, tag: found.tag });
+        Ok(Name::File(Arc::new(FileState { len, plain, parts: BTreeMap::new() })))
     }
 
     /// The object that is the file, all of it and nothing else.
@@ -251,25 +286,20 @@ impl Shared {
         Ok(found.is_some_and(|meta| meta.len == file.len).then_some(*object))
     }
 
-    fn assemble(&self, name: &str, file: &FileState) -> Result<Vec<u8>> {
-        if file.len > MOST_IN_MEMORY {
-            let message = format!(
-                "has {} bytes in several objects, and this store cannot put them together; bands of at most {MOST_IN_MEMORY} bytes \
-                 have plain names (`bandsaw reband`)",
-                file.len
-            );
-            return Err(Error::unsupported(LAYER, message).in_file(name));
-        }
-        let mut bytes = vec![0; file.len as usize];
-        for (index, part) in &file.parts {
+    /// Fills `into`, which is zeros, with what a file without a plain object has from `offset` on.
+    fn fill(&self, file: &FileState, offset: u64, into: &mut [u8]) -> Result<()> {
+        let end = offset + into.len() as u64;
+        for (index, part) in file.parts.range(offset / self.part..end.div_ceil(self.part)) {
             let start = index * self.part;
-            let end = (start + self.part).min(file.len);
-            let out = &mut bytes[start as usize..end as usize];
-            if let Some(object) = part.object {
-                self.read(&object.key(), part.offset, &mut out[..part.len as usize])?;
+            let (from, to) = (start.max(offset), (start + part.len).min(end));
+            if let Some(object) = part.object
+                && from < to
+            {
+                let out = &mut into[(from - offset) as usize..(to - offset) as usize];
+                self.read(&object.key(), part.offset + (from - start), out)?;
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 
     fn read(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<()> {

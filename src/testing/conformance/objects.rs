@@ -30,6 +30,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("list meets what begins with the prefix, once and in order", lists),
     ("a long listing is whole", lists_many),
     ("large objects arrive whole", large_objects),
+    ("an object arrives in pieces, all or nothing", in_pieces),
     ("requests go side by side", side_by_side),
 ];
 
@@ -257,6 +258,34 @@ fn large_objects(case: &Case) {
     case.expect("large", &bytes);
     case.must("copy", case.objects.copy("large", "copy"));
     case.claim(case.stat("copy").is_some_and(|copy| copy.len == meta.len), "the copy is short");
+}
+
+/// What is put piece by piece is seen once all of it is there and whoever puts it agrees.
+fn in_pieces(case: &Case) {
+    let len = (20 << 20) + 12_345;
+    let byte_at = |at: u64| (at / 4096 * 7 + at % 251) as u8;
+    let fill = |offset: u64, into: &mut [u8]| {
+        (offset..).zip(into).for_each(|(at, byte)| *byte = byte_at(at));
+        Ok(())
+    };
+    let no = || Err(Error::new(Kind::Cancelled, "test", "no"));
+    case.put("pieces", b"before");
+    let before = case.stat("pieces");
+    let mut asked = 0;
+    let refused = case.objects.put_large("pieces", len, &fill, &mut || {
+        asked += 1;
+        case.expect("pieces", b"before");
+        no()
+    });
+    case.must_refuse("put against advice", Kind::Cancelled, refused);
+    let cannot = |offset: u64, into: &mut [u8]| if offset + into.len() as u64 == len { no() } else { fill(offset, into) };
+    let broken = case.objects.put_large("pieces", len, &cannot, &mut || panic!("asked without all pieces"));
+    case.must_refuse("put without the last piece", Kind::Cancelled, broken);
+    case.claim(asked == 1 && case.stat("pieces") == before, "what was not put has left something");
+    case.must("put in pieces", case.objects.put_large("pieces", len, &fill, &mut || Ok(())));
+    case.expect("pieces", &(0..len).map(byte_at).collect::<Vec<_>>());
+    case.must_refuse("put nowhere", Kind::Invalid, case.objects.put_large("../x", len, &fill, &mut || Ok(())));
+    case.expect_keys("", &["pieces"]);
 }
 
 fn side_by_side(case: &Case) {

@@ -19,7 +19,7 @@ use crate::text::{Table, minute, rfc3339};
 /// Keep a sparse bundle as it is now under a name, and go back to that
 ///
 /// In a bucket nothing is copied for it: what changes afterwards is stored beside what it replaces. On this machine a snapshot is a
-/// bundle of its own in .bandsaw/snapshots/NAME inside the bundle, and opens like any other; file systems with reflinks (btrfs,
+/// bundle of its own in .bandsaw/snapshots/NAME inside the bundle; IMAGE@NAME reads it, wherever it is. File systems with reflinks (btrfs,
 /// XFS, APFS) share the storage until something changes, and elsewhere the bands are copied that differ from the snapshot
 /// before. Nobody may write the bundle meanwhile. A snapshot of an encrypted bundle opens with the passphrase that it had
 /// then. Snapshots within an APFS volume are something else: IMAGE:VOLUME@SNAPSHOT reads those.
@@ -31,7 +31,8 @@ Examples:
   bandsaw snapshot restore Docs.sparsebundle before-update     what changed since is lost
   bandsaw snapshot delete Docs.sparsebundle before-update
   bandsaw snapshot create s3://backups/Docs.sparsebundle monday
-  bandsaw ls Docs.sparsebundle/.bandsaw/snapshots/before-update:/")]
+  bandsaw ls Docs.sparsebundle@before-update:/                 to be read by every verb, without restoring it
+  bandsaw convert s3://backups/Docs.sparsebundle@monday monday.dmg")]
 pub(crate) struct Snapshot {
     #[command(subcommand)]
     verb: Verb,

@@ -1,0 +1,71 @@
+//! Snapshots of sparse bundles where images are named: `Name.sparsebundle@SNAPSHOT`, to be read only.
+//!
+//! Something that has just that name goes before. Otherwise the bundle's name is the longest text before an `@` that is one's.
+
+use std::path::{Path, PathBuf};
+
+use super::{LAYER, remote};
+use crate::container::sparsebundle::{SNAPSHOTS, is_bundle};
+use crate::device::Access;
+use crate::store::{Local, check_name};
+use crate::{Error, Kind, Result};
+
+/// The places where a text may be cut into a bundle and a snapshot's name, the longest bundle first.
+pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let last = text.rfind('/').map_or(0, |slash| slash + 1);
+    let cuts = text.rmatch_indices('@').map(|(at, _)| at).take_while(move |at| *at > last);
+    cuts.map(|at| (&text[..at], &text[at + 1..]))
+}
+
+/// The folder on this host that `path` means, if that is a snapshot's. [`Kind::NotFound`] for one of a bundle that has none of this name.
+pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
+    let Some(text) = path.to_str().filter(|text| text.contains('@') && remote::url(path).is_none()) else { return Ok(None) };
+    if path.symlink_metadata().is_ok() {
+        return Ok(None);
+    }
+    for (bundle, name) in cuts(text) {
+        if !Path::new(bundle).is_dir() || !is_bundle(&Local::new(bundle))? {
+            continue;
+        }
+        let folder = Path::new(bundle).join(SNAPSHOTS).join(name);
+        let is_one =
+            !name.starts_with('.') && check_name(name).is_ok() && folder.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let missing = || Error::new(Kind::NotFound, LAYER, format!("does not exist, and {bundle} has no snapshot {name:?}"));
+        return if is_one { Ok(Some(folder)) } else { Err(missing()) };
+    }
+    Ok(None)
+}
+
+/// Refuses changes of a snapshot.
+pub(super) fn check(access: Access) -> Result<()> {
+    match access {
+        Access::ReadOnly => Ok(()),
+        Access::ReadWrite => Err(Error::new(
+            Kind::ReadOnly,
+            LAYER,
+            "is a snapshot, which is never changed: `bandsaw snapshot restore` makes the bundle what it was, `bandsaw convert` makes \
+             an image of its own of it",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_and_a_snapshot() {
+        let cuts = |text| cuts(text).collect::<Vec<_>>();
+        assert_eq!(cuts("a.sparsebundle@b"), [("a.sparsebundle", "b")]);
+        assert_eq!(
+            cuts("s3://x@y/me@home.sparsebundle@a@b"),
+            [
+                ("s3://x@y/me@home.sparsebundle@a", "b"),
+                ("s3://x@y/me@home.sparsebundle", "a@b"),
+                ("s3://x@y/me", "home.sparsebundle@a@b"),
+            ]
+        );
+        assert_eq!(cuts("a@b/c"), []);
+        assert_eq!(cuts("a/@b"), []);
+    }
+}
