@@ -337,6 +337,28 @@ fn failures_of_the_device_are_told_and_the_connection_goes_on() {
     }
 }
 
+/// A long write that fails in the middle: it is an error, nothing behind that place is changed, and what the client still sends of
+/// it is not taken for the next request.
+#[test]
+fn a_write_that_fails_half_way() {
+    for (structured, fault) in [(false, Fault::Short), (true, Fault::NoSpace)] {
+        let faults = Faults::new();
+        let folder = tempfile::tempdir().unwrap();
+        let mut client = Client::new(&server(Arc::new(FaultyDevice::new(file(&folder), &faults))), structured);
+        faults.fail(Call::Write, 3, fault);
+        let error = if fault == Fault::NoSpace { NOSPC } else { IO };
+        assert_eq!(client.write(0, &vec![1; 2 << 20]), Err(error));
+        assert_eq!((faults.count(Call::Write), faults.happened()), (3, 1), "it goes on after a failure");
+        let found = client.read(0, 0, LEN as u32).unwrap();
+        let written = found.iter().take_while(|byte| **byte == 1).count();
+        assert!(written > 0 && written < 2 << 20, "{written}");
+        assert!(found[written..].iter().all(|byte| *byte == 0));
+        client.write(0, &vec![2; 2 << 20]).unwrap();
+        assert_eq!(client.read(0, 0, 2 << 20).unwrap(), vec![2; 2 << 20]);
+        client.leave();
+    }
+}
+
 /// A file that somebody cuts while it is served: the read fails, and only the read.
 #[test]
 fn a_file_that_is_cut_is_an_error_of_reading() {
