@@ -2,6 +2,7 @@
 //!
 //! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which this writes.
 
+mod bare_nbd;
 mod codecs;
 mod crypt;
 mod decmpfs;

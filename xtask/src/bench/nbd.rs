@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bandsaw::container::Format;
 
+use super::bare_nbd;
 use super::crypt::fresh;
 use super::measure::{Case, Work};
 use super::startup::present;
@@ -22,9 +23,13 @@ use super::{Bench, MIB};
 const RANDOM: Duration = Duration::from_secs(1);
 const SECRET: &str = "passphrase";
 
+/// What a server of an encrypted disk must do at least.
+const BARE: &str = "a server that only reads, decrypts and sends";
+
 /// A server that is asked; it ends with this.
 struct Served {
-    child: Child,
+    /// `None` where this process serves.
+    child: Option<Child>,
     socket: PathBuf,
 }
 
@@ -36,7 +41,7 @@ impl Served {
         let mut command = Command::new(program);
         command.args(args).current_dir(&bench.dir).env("XDG_RUNTIME_DIR", &bench.dir).env("BENCH_PASSPHRASE", SECRET);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().with_context(|| program.display().to_string())?;
-        let served = Self { child, socket };
+        let served = Self { child: Some(child), socket };
         let begun = Instant::now();
         while !served.socket.exists() {
             ensure!(begun.elapsed() < Duration::from_secs(20), "{} does not serve", program.display());
@@ -81,8 +86,10 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -168,7 +175,8 @@ pub(super) fn plain(bench: &Bench) -> Result<Vec<Case>> {
 /// How often an image for LUKS is tried to be made.
 const ATTEMPTS: u32 = 5;
 
-/// Goal 15: an encrypted bundle, against LUKS of the same key size and against the bundle in the clear.
+/// Goal 15: an encrypted bundle, against LUKS of the same key size, against the bundle in the clear, and against the least that must
+/// be done for it.
 pub(super) fn encrypted(bench: &Bench) -> Result<Vec<Case>> {
     if !["fio", "qemu-nbd", "qemu-img"].into_iter().all(present) {
         eprintln!("  skipped: fio or qemu-utils is missing");
@@ -199,14 +207,20 @@ pub(super) fn encrypted(bench: &Bench) -> Result<Vec<Case>> {
     let clear = Served::ours(bench, "clear.sparsebundle", &udsb)?;
     let luks = ["-t", "-e", "8", "-k", "@SOCKET", "--object", &secret, "--image-opts", target];
     let luks = Served::begin(bench, "luks", "qemu-nbd".as_ref(), &luks)?;
+    let bare = Served { child: None, socket: bench.dir.join("bare.sock") };
+    bare_nbd::serve(&bench.dir.join("plain.img"), &bare.socket)?;
     let mut cases = Vec::new();
     for load in [Load::new("read", "1m", 4, 1), Load::new("read", "64k", 16, 1), Load::new("read", "1m", 4, 4)] {
         let case = load.case(15, "of an encrypted bundle, ", "qemu-nbd LUKS", 5.0, size);
         cases.push(case.measure_costs(bench.rounds, || cipher.run(&load, size), || luks.run(&load, size))?);
         let case = load.case(15, "of an encrypted bundle, ", "the bundle in the clear", 0.8, size);
         cases.push(case.measure_costs(bench.rounds, || cipher.run(&load, size), || clear.run(&load, size))?);
+        let case = load.case(15, "of an encrypted bundle, ", BARE, 0.9, size);
+        cases.push(case.measure_costs(bench.rounds, || cipher.run(&load, size), || bare.run(&load, size))?);
+        let case = load.case(15, &format!("of {BARE}, "), "the bundle in the clear", 0.0, size);
+        cases.push(case.measure_costs(bench.rounds, || bare.run(&load, size), || clear.run(&load, size))?);
     }
-    drop((cipher, clear, luks));
+    drop((cipher, clear, luks, bare));
     ["cipher.sparsebundle", "clear.sparsebundle", "plain.img", "luks.img"]
         .iter()
         .for_each(|name| super::remove(&bench.dir.join(name)));
