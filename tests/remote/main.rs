@@ -4,6 +4,7 @@ mod adversity;
 mod cache;
 mod checkpoints;
 mod drafts;
+mod helpers;
 mod writers;
 
 use std::sync::Arc;

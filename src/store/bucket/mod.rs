@@ -125,19 +125,21 @@ impl Bucket {
         }
     }
 
-    /// Fills `into` from `offset` on; how much was there.
-    async fn fetch(&self, path: &Path, offset: u64, into: &mut [u8]) -> object_store::Result<usize> {
+    /// Fills `into` from `offset` on; how much was there, and of which version.
+    async fn fetch(&self, path: &Path, offset: u64, into: &mut [u8]) -> object_store::Result<(usize, Option<String>)> {
         let range = GetRange::Bounded(offset..offset.saturating_add(into.len() as u64));
         let found = self.s3().get_opts(path, GetOptions { range: Some(range), ..GetOptions::default() }).await;
-        let mut pieces = match found {
+        let mut found = match found {
             // Nothing is there: the object ends before. Some servers answer an empty object's range with all of it.
-            Err(error) if failure::past_the_end(&error) => return Ok(0),
+            Err(error) if failure::past_the_end(&error) => return Ok((0, None)),
             Err(error) if failure::ignored_range(&error) => {
                 let meta = self.s3().head(path).await?;
-                return if meta.size <= offset { Ok(0) } else { Err(error) };
+                return if meta.size <= offset { Ok((0, None)) } else { Err(error) };
             }
-            found => found?.into_stream(),
+            found => found?,
         };
+        let tag = found.meta.e_tag.take();
+        let mut pieces = found.into_stream();
         let mut filled = 0;
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
@@ -146,7 +148,7 @@ impl Bucket {
             into[filled..filled + n].copy_from_slice(&piece[..n]);
             filled += n;
         }
-        Ok(filled)
+        Ok((filled, tag))
     }
 }
 
@@ -156,7 +158,16 @@ impl Objects for Bucket {
         if into.is_empty() {
             return Ok(self.stat(key)?.map(|_| 0));
         }
-        self.if_there(key, self.fetch(&path, offset, into))
+        Ok(self.if_there(key, self.fetch(&path, offset, into))?.map(|(n, _)| n))
+    }
+
+    fn read_tagged(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<(usize, String)>> {
+        let path = self.path(key)?;
+        match self.if_there(key, self.fetch(&path, offset, into))? {
+            None => Ok(None),
+            Some((n, Some(tag))) => Ok(Some((n, plain_tag(&tag)))),
+            Some((n, None)) => Ok(self.stat(key)?.map(|meta| (n, meta.tag))),
+        }
     }
 
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
@@ -186,6 +197,17 @@ impl Objects for Bucket {
             Some(tag) => Ok(Some(ObjectMeta { len: bytes.len() as u64, tag: plain_tag(&tag), modified: SystemTime::now() })),
             None => self.stat(key),
         }
+    }
+
+    fn put_owned(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
+        if bytes.len() > upload::IN_ONE {
+            return self.put(key, &bytes, Put::Replace).map(drop);
+        }
+        let path = self.path(key)?;
+        self.wait(key, async {
+            self.keep_pace(bytes.len()).await;
+            self.s3().put_opts(&path, PutPayload::from(bytes), PutMode::Overwrite.into()).await.map(drop)
+        })
     }
 
     fn put_large(&self, key: &str, len: u64, fill: &Fill<'_>, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {

@@ -28,10 +28,23 @@ pub trait Objects: fmt::Debug + Send + Sync {
     /// asked for, and 0 at or past the end, means that the object ends there. `None`: there is no such object.
     fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>>;
 
+    /// The same, and the tag of the version that was read.
+    ///
+    /// Unless a store knows better it is asked for afterwards, and is then that of the version or of a later one.
+    fn read_tagged(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<(usize, String)>> {
+        let Some(n) = self.read_at(key, offset, into)? else { return Ok(None) };
+        Ok(self.stat(key)?.map(|meta| (n, meta.tag)))
+    }
+
     /// Stores `bytes` as the whole object, all or nothing and durably. `None`: [`Put::IfAbsent`] found the key taken, which
     /// may be by an earlier try of this very request whose answer was lost; who must know puts something of its own into the
     /// object and reads it back.
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>>;
+
+    /// [`put`](Self::put) of bytes that nobody else needs, replacing what stood there.
+    fn put_owned(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
+        self.put(key, &bytes, Put::Replace).map(drop)
+    }
 
     /// Stores `len` bytes as the whole object, all or nothing and durably, replacing what stood there. They need not fit into memory:
     /// `fill` is asked for pieces of them from an offset on, by several threads at a time. `go_on` is asked once all are

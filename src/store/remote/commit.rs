@@ -43,15 +43,15 @@ impl Shared {
             let live = self.live();
             noted.into_iter().map(|name| (live.get(&name).cloned(), name)).map(|(live, name)| (name, live)).collect()
         };
-        let mut parts = Vec::new();
+        let mut files = Vec::new();
         for (_, live) in &known {
             if let Some(Live::Open(file)) = live {
                 // Before it is looked at: what comes later is noted anew.
                 file.noted.store(false, Ordering::SeqCst);
-                parts.extend(file.pages().dirty.iter().map(|index| (file.clone(), *index)));
+                files.push(file.clone());
             }
         }
-        self.store_parts(&parts)?;
+        self.store_files(&files)?;
         let mut names = BTreeMap::new();
         for (name, live) in known {
             let now = match live {
@@ -80,6 +80,25 @@ impl Shared {
         match log.append(&*self.objects, entry)? {
             Appended::Done => Ok(()),
             Appended::Overtaken(by) => Err(self.deposed(&by.holder)),
+        }
+    }
+
+    /// Sees to it that what was written to files until now is in objects. Some of it may be on its way there already.
+    pub(super) fn store_files(&self, files: &[Arc<File>]) -> Result<()> {
+        let arrived = || files.iter().map(|file| file.wait_for_parts()).sum::<u64>();
+        let mut failed = files.iter().map(|file| file.failures()).sum::<u64>();
+        loop {
+            let mut parts = Vec::new();
+            for file in files {
+                parts.extend(file.pages().dirty.iter().map(|index| (file.clone(), *index)));
+            }
+            self.store_parts(&parts)?;
+            // What somebody else tried in vain is dirty again.
+            let now = arrived();
+            if now == failed {
+                return Ok(());
+            }
+            failed = now;
         }
     }
 

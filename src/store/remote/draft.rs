@@ -136,11 +136,7 @@ impl Shared {
     }
 
     fn store_all(&self) -> Result<()> {
-        let mut parts = Vec::new();
-        for file in self.open_files() {
-            parts.extend(file.pages().dirty.iter().map(|index| (file.clone(), *index)));
-        }
-        self.store_parts(&parts)
+        self.store_files(&self.open_files())
     }
 
     /// Begins the log where there is none, and takes the lease.

@@ -1,18 +1,67 @@
 //! Where bytes come from that are not in memory: the local disk, and the store.
 
-use std::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::cache::Key;
 use super::file::File;
-use super::pages::{Count, PAGE, Source};
+use super::pages::{Count, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::Result;
 
-/// What is read ahead at most of sequential reads, in bytes.
-const MOST_AHEAD: u64 = 4 << 20;
+/// What who waits for bytes fetches of sequential reads beyond what he asked for, in bytes; more is left to [helpers](super::ahead).
+const MOST_BEYOND: u64 = 1 << 20;
 /// What one of several connections fetches at least of one request, in bytes.
 const LEAST_FETCH: u64 = 1 << 20;
+
+/// Pages of a file that somebody is fetching: the first ones, and where they end.
+#[derive(Debug, Default)]
+pub(super) struct Coming {
+    pages: Mutex<BTreeMap<u64, u64>>,
+    arrived: Condvar,
+}
+
+impl Coming {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody is fetching a page.
+    fn wait_for(&self, page: u64) {
+        drop(self.arrived.wait_while(self.locked(), |pages| is_coming(pages, page)).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn is_coming(pages: &BTreeMap<u64, u64>, page: u64) -> bool {
+    pages.range(..=page).next_back().is_some_and(|(_, end)| page < *end)
+}
+
+/// Who is to fetch a page.
+pub(super) enum Claimed<'a> {
+    Mine(Claim<'a>),
+    /// Somebody is doing so.
+    Coming,
+    /// Nobody: it is in memory, or zeros.
+    Known,
+    /// Nobody: the file ends before.
+    Past,
+}
+
+/// The right to fetch some pages, until it is dropped.
+pub(super) struct Claim<'a> {
+    coming: &'a Coming,
+    page: u64,
+    source: Source,
+    bytes: u64,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.coming.locked().remove(&self.page);
+        self.coming.arrived.notify_all();
+    }
+}
 
 impl File {
     /// Fills `into` with what the local disk has of it, whole pages from its start on; how many bytes that are. And how many follow
@@ -35,17 +84,30 @@ impl File {
         (filled, missing)
     }
 
+    /// Fills `into` with what the local disk has of a page that is not in memory, from an offset in the file on. `false`: it has not got it.
+    pub(super) fn read_cached(&self, shared: &Shared, inner: &Pages, at: u64, into: &mut [u8]) -> bool {
+        let (page, within) = (at / PAGE, (at % PAGE) as usize);
+        let Some(cache) = &shared.cache else { return false };
+        let (source, rest) = inner.source(page, shared.part);
+        let is_whole = rest.min(PAGE) as usize >= within + into.len();
+        is_whole && self.key(inner, source).is_some_and(|key| cache.get_part(key, within, into))
+    }
+
     /// What the cache calls the bytes from there on.
-    fn key(&self, source: Source) -> Option<Key> {
+    fn key(&self, inner: &Pages, source: Source) -> Option<Key> {
         match source {
             Source::Zeros => None,
             Source::Object(object, offset) => Some(Key::of_object(object, offset)),
-            Source::Plain(offset) => Some(Key::of_plain(&self.name, self.pages().base.plain.as_ref()?, offset)),
+            Source::Plain(offset) => {
+                let plain = inner.base.plain.as_ref()?;
+                let first = inner.plain_key.get_or_init(|| Key::of_plain(&self.name, plain, 0));
+                Some(first.after(offset))
+            }
         }
     }
 
     /// Fills `into` from the store, large pieces over several connections.
-    pub(super) fn fetch(&self, shared: &Shared, source: Source, into: &mut [u8]) -> Result<()> {
+    pub(super) fn fetch(&self, shared: &Shared, source: Source, into: &mut [u8], connections: usize) -> Result<()> {
         let (key, offset) = match source {
             Source::Zeros => {
                 into.fill(0);
@@ -54,11 +116,15 @@ impl File {
             Source::Object(object, offset) => (object.key(), offset),
             Source::Plain(offset) => (self.name.clone(), offset),
         };
-        let read = |offset: u64, into: &mut [u8]| match shared.objects.read_at(&key, offset, into)? {
-            Some(n) if n == into.len() => Ok(()),
-            found => Err(shared.moved_on(&key, offset, found)),
+        // Somebody may have replaced it while it was read, or long before.
+        let plain = if matches!(source, Source::Plain(_)) { self.pages().base.plain.clone() } else { None };
+        let read = |offset: u64, into: &mut [u8]| match (&plain, shared.objects.read_tagged(&key, offset, into)?) {
+            (Some(plain), Some((_, tag))) if tag != plain.tag => Err(shared.replaced(&key, plain, true)),
+            (_, Some((n, _))) if n == into.len() => Ok(()),
+            (Some(plain), _) => Err(shared.replaced(&key, plain, false)),
+            (None, found) => Err(shared.moved_on(&key, offset, found.map(|(n, _)| n))),
         };
-        let each = (into.len() as u64).div_ceil(shared.connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
+        let each = (into.len() as u64).div_ceil(connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
         if into.len() as u64 <= each {
             read(offset, into)?;
         } else {
@@ -73,45 +139,63 @@ impl File {
                 done
             })?;
         }
-        match source {
-            // Somebody may have replaced it while it was read, or long before.
-            Source::Plain(_) => self.check_plain(shared),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Refuses a plain object that is not the one that the file was opened with.
-    pub(super) fn check_plain(&self, shared: &Shared) -> Result<()> {
-        let Some(plain) = self.pages().base.plain.clone() else { return Ok(()) };
-        shared.check_plain(&self.name, &plain)
-    }
-
-    /// Brings pages into memory, from `page` on and up to that of `last`; more where reads go on from each other.
-    pub(super) fn load(&self, shared: &Shared, page: u64, last: u64) -> Result<()> {
+    /// Brings pages into memory, from `page` on and up to that of `last`; more where `run` bytes were read one after the other.
+    pub(super) fn load(&self, shared: &Shared, page: u64, last: u64, run: u64) -> Result<()> {
+        let wanted = ((last + 1 - page) * PAGE).max(run.next_multiple_of(PAGE).min(MOST_BEYOND));
         let staying = shared.staying();
-        let (source, bytes) = {
-            let inner = self.pages();
-            let (source, rest) = inner.source(page, shared.part);
-            let mut wanted = (last + 1 - page) * PAGE;
-            if self.next.load(Ordering::Relaxed) == page * PAGE {
-                let ahead = (self.ahead.load(Ordering::Relaxed) * 2).clamp(PAGE, MOST_AHEAD);
-                self.ahead.store(ahead, Ordering::Relaxed);
-                wanted = wanted.max(ahead);
-            } else {
-                self.ahead.store(0, Ordering::Relaxed);
+        match self.claim(shared, page, wanted) {
+            Claimed::Mine(claim) => {
+                self.bring(shared, claim, shared.connections)?;
+                drop(staying);
+                shared.evict();
             }
-            let next_known = inner.pages.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
-            let most = shared.part.min(shared.most_fetched());
-            (source, rest.min(wanted).min(next_known).min(inner.base.len.saturating_sub(page * PAGE)).min(most))
-        };
+            Claimed::Coming => {
+                drop(staying);
+                self.coming.wait_for(page);
+            }
+            Claimed::Known | Claimed::Past => {}
+        }
+        Ok(())
+    }
+
+    /// Claims up to `wanted` bytes from a page on, as far as they come from one place. To be called, like the next, while bytes
+    /// [stay](Shared::staying) where they are.
+    pub(super) fn claim(&self, shared: &Shared, page: u64, wanted: u64) -> Claimed<'_> {
+        let mut coming = self.coming.locked();
+        if is_coming(&coming, page) {
+            return Claimed::Coming;
+        }
+        let inner = self.pages();
+        let (source, rest) = inner.source(page, shared.part);
+        let len = inner.base.len.saturating_sub(page.saturating_mul(PAGE));
+        if len == 0 {
+            return Claimed::Past;
+        }
+        let next_known = inner.pages.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
+        if next_known == 0 || source == Source::Zeros {
+            return Claimed::Known;
+        }
+        let next_coming = coming.range(page..).next().map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
+        let most = shared.part.min(shared.most_fetched());
+        let bytes = rest.min(wanted).min(next_known).min(next_coming).min(len).min(most);
+        coming.insert(page, page + bytes.div_ceil(PAGE));
+        Claimed::Mine(Claim { coming: &self.coming, page, source, bytes })
+    }
+
+    /// Brings pages into memory, one at least, as many as are in one place; how many.
+    pub(super) fn bring(&self, shared: &Shared, claim: Claim<'_>, connections: usize) -> Result<u64> {
+        let Claim { page, source, bytes, .. } = claim;
         let mut fetched = vec![0; bytes as usize];
-        let key = self.key(source);
+        let key = self.key(&self.pages(), source);
         let (cached, missing) = self.fetch_cached(shared, key, &mut fetched);
         if cached > 0 {
             fetched.truncate(cached);
         } else {
             fetched.truncate(missing);
-            self.fetch(shared, source, &mut fetched)?;
+            self.fetch(shared, source, &mut fetched, connections)?;
             if let (Some(cache), Some(key)) = (&shared.cache, key) {
                 let pages = (0..).zip(fetched.chunks(PAGE as usize));
                 pages.for_each(|(n, bytes)| cache.keep(key.after(n * PAGE), bytes));
@@ -129,9 +213,8 @@ impl File {
                 count.add(inner.insert_clean(number, whole, now));
             }
         }
-        drop((inner, staying));
+        drop(inner);
         shared.count(count);
-        shared.evict();
-        Ok(())
+        Ok(bytes.div_ceil(PAGE))
     }
 }

@@ -1,11 +1,14 @@
 //! One name as a device.
 
+use std::array;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Session;
+use super::ahead::Stream;
 use super::cache::Key;
+use super::fetch::Coming;
 use super::layout::{FileState, LAYER, Part};
 use super::pages::{Count, Held, PAGE, Pages, Source};
 use super::shared::Shared;
@@ -16,21 +19,26 @@ use crate::{Error, Kind, Result};
 /// What is written before it is asked again whether there is room, in bytes.
 const AT_ONCE: usize = 4 << 20;
 
+/// Parts of a file that go to objects side by side, as far as their numbers differ in this.
+const LANES: usize = 8;
+/// Reads that go on from each other for less than this come from the local disk as they are: whole pages would seldom be used.
+const LEAST_KEPT: u64 = 2 * PAGE;
+
 /// A file that is open, or that has something in memory.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) name: String,
     shared: std::sync::Weak<Shared>,
     pages: RwLock<Pages>,
-    /// Held while a part goes to an object, and by who cuts the file or makes parts of it zeros.
-    leaving: Mutex<()>,
+    /// One is held while a part goes to an object, all by who cuts the file or makes parts of it zeros.
+    leaving: [Mutex<()>; LANES],
+    failed: AtomicU64,
     /// It is in the list of what the next commit tells.
     pub(super) noted: AtomicBool,
     /// It is in the list of what the next flush to the local disk tells.
     pub(super) noted_locally: AtomicBool,
-    /// Where a read would begin that goes on from the last one, and how many bytes that is worth reading ahead.
-    pub(super) next: AtomicU64,
-    pub(super) ahead: AtomicU64,
+    pub(super) stream: Stream,
+    pub(super) coming: Coming,
 }
 
 impl File {
@@ -39,11 +47,12 @@ impl File {
             name: name.to_owned(),
             shared: Arc::downgrade(shared),
             pages: RwLock::new(Pages { version: shared.version_of(&base), least: base.len, base, ..Pages::default() }),
-            leaving: Mutex::new(()),
+            leaving: Default::default(),
+            failed: AtomicU64::new(0),
             noted: AtomicBool::new(false),
             noted_locally: AtomicBool::new(false),
-            next: AtomicU64::new(0),
-            ahead: AtomicU64::new(0),
+            stream: Stream::default(),
+            coming: Coming::default(),
         }
     }
 
@@ -61,14 +70,30 @@ impl File {
         self.pages.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn leaving(&self) -> MutexGuard<'_, ()> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lane(&self, part: usize) -> MutexGuard<'_, ()> {
+        self.leaving[part % LANES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no part is on its way to an object, and lets none begin as long as this is held.
+    fn staying(&self) -> [MutexGuard<'_, ()>; LANES] {
+        array::from_fn(|lane| self.lane(lane))
+    }
+
+    /// Waits for parts that are on their way; then [how often](Self::failures) one did not arrive.
+    pub(super) fn wait_for_parts(&self) -> u64 {
+        drop(self.staying());
+        self.failures()
+    }
+
+    /// How often a part did not get to its object.
+    pub(super) fn failures(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
     }
 
     /// Stores a part that has dirty pages in an object of its own.
     pub(super) fn store_part(&self, shared: &Shared, index: u64) -> Result<()> {
         let _staying = shared.staying();
-        let _leaving = self.leaving();
+        let _leaving = self.lane(index as usize);
         let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
         let (pages, len, base) = {
             let mut inner = self.pages_mut();
@@ -80,6 +105,9 @@ impl File {
         };
         let stored = self.store_bytes(shared, start, len, base, &pages);
         let count = self.pages_mut().left(index, part_len, stored.as_ref().ok().copied());
+        if stored.is_err() {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+        }
         shared.count(count);
         stored.map(drop)
     }
@@ -95,7 +123,7 @@ impl File {
         let mut body = vec![0; len as usize];
         if let Some((source, rest)) = base {
             let stored = rest.min(len) as usize;
-            self.fetch(shared, source, &mut body[..stored])?;
+            self.fetch(shared, source, &mut body[..stored], shared.connections)?;
         }
         for (page, held) in pages {
             let at = (page * PAGE - start) as usize;
@@ -111,8 +139,12 @@ impl File {
             return Ok(Part { object: None, offset: 0, len: 0 });
         }
         let object = shared.new_object();
+        let Some(cache) = &shared.cache else {
+            shared.objects.put_owned(&object.key(), body)?;
+            return Ok(Part { object: Some(object), offset: 0, len });
+        };
         shared.objects.put(&object.key(), &body, Put::Replace)?;
-        if let Some(cache) = &shared.cache {
+        {
             let key = Key::of_object(object, 0);
             for (n, bytes) in (0..).zip(body.chunks(PAGE as usize)) {
                 let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
@@ -127,8 +159,10 @@ impl File {
         Ok(Part { object: Some(object), offset: 0, len })
     }
 
-    fn read_at(&self, shared: &Shared, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(self: &Arc<Self>, shared: &Arc<Shared>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let end = self.info(Access::ReadOnly).check(LAYER, offset, buf.len() as u64)?;
+        let run = self.stream.follow(offset, end - offset);
+        self.read_ahead(shared, end, run);
         let mut at = offset;
         while at < end {
             let wanted = {
@@ -149,6 +183,7 @@ impl File {
                             }
                         }
                         None if inner.source(page, shared.part).0 == Source::Zeros => out.fill(0),
+                        None if run < LEAST_KEPT && self.read_cached(shared, &inner, at, out) => {}
                         None => break Some((page, false)),
                     }
                     at += n as u64;
@@ -159,11 +194,10 @@ impl File {
             };
             match wanted {
                 Some((page, true)) => self.recall(shared, page)?,
-                Some((page, false)) => self.load(shared, page, (end - 1) / PAGE)?,
+                Some((page, false)) => self.load(shared, page, (end - 1) / PAGE, run)?,
                 None => {}
             }
         }
-        self.next.store(end.next_multiple_of(PAGE), Ordering::Relaxed);
         Ok(())
     }
 
@@ -185,7 +219,7 @@ impl File {
                 if on_disk {
                     self.recall(shared, page)?
                 } else {
-                    self.load(shared, page, page)?
+                    self.load(shared, page, page, 0)?
                 }
                 continue;
             }
@@ -215,7 +249,7 @@ impl File {
         }
         self.change(shared, range.start..first * part, None)?;
         {
-            let _leaving = self.leaving();
+            let _staying = self.staying();
             let mut inner = self.pages_mut();
             self.info_of(&inner, Access::ReadWrite).check(LAYER, range.start, range.end - range.start)?;
             for index in first..last {
@@ -288,6 +322,7 @@ impl BlockDevice for Opened {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         self.shared().check_changeable()?;
         for (at, bytes) in (offset..).step_by(AT_ONCE).zip(buf.chunks(AT_ONCE)) {
+            self.shared().store_behind();
             self.shared().make_room()?;
             self.file.change(self.shared(), at..at + bytes.len() as u64, Some(bytes))?;
         }
@@ -313,7 +348,7 @@ impl BlockDevice for Opened {
     fn set_len(&self, len: u64, _leave: Leave) -> Result<()> {
         self.info().check_writable(LAYER)?;
         self.shared().check_changeable()?;
-        let _leaving = self.file.leaving();
+        let _staying = self.file.staying();
         let count = loop {
             let mut pages = self.file.pages_mut();
             let Some(page) = pages.to_recall(len) else { break pages.set_len(len, self.shared().part) };

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`], and one budget bounds them all
-//! ([`shared`]). A new bundle is a [`draft`] first. A [`cache`] on a local disk holds what memory does not, and flushes
+//! ([`shared`], [`room`]). [`helpers`] fetch what will be read ([`ahead`]) and store what was written. A new bundle is a [`draft`] first. A [`cache`] on a local disk holds what memory does not, and flushes
 //! where that is enough ([`locally`]).
 
+mod ahead;
 mod beats;
 mod cache;
 mod checkpoint;
@@ -20,11 +21,13 @@ mod draft;
 mod fetch;
 mod fields;
 mod file;
+mod helpers;
 mod layout;
 mod lease;
 mod locally;
 mod log;
 mod pages;
+mod room;
 mod shared;
 mod snapshots;
 mod store;
@@ -170,6 +173,8 @@ impl Session {
 
     fn close(&self) -> Result<()> {
         drop(self.uploads().take());
+        self.shared.readers.close();
+        self.shared.writers.close();
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         if self.shared.draft().is_some() {
             let given_up = self.shared.give_up();

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::cache::Block;
+use super::cache::{Block, Key};
 use super::layout::{FileState, ObjectId, Part, Plain};
 
 /// Bytes of a page: what is fetched, kept and found dirty together.
@@ -65,6 +65,8 @@ pub(super) struct Pages {
     pub(super) version: u64,
     /// The least length since it was last committed: nothing committed shows past it.
     pub(super) least: u64,
+    /// What the cache calls the plain object.
+    pub(super) plain_key: OnceLock<Key>,
 }
 
 /// Bytes that came and went, for the cache to count.
@@ -91,6 +93,11 @@ impl Page {
             (None, Some(block)) => Held::Disk(block.clone()),
             (None, None) => Held::Zeros,
         }
+    }
+
+    /// Whether its bytes, if it has any, are in memory and nowhere else.
+    pub(super) fn is_only_here(&self) -> bool {
+        self.state == PageState::Dirty && self.block.is_none()
     }
 
     /// The block with its bytes, where they are not in memory.
@@ -352,6 +359,7 @@ impl Pages {
             let len = part.len.min(self.least - index * part_len);
             self.base.parts.entry(*index).or_insert(Part { len, ..*part });
         }
+        self.plain_key = OnceLock::new();
         self.base.plain = now.plain.as_ref().map(|plain| Plain { len: plain.len.min(self.least), ..plain.clone() });
     }
 

@@ -10,6 +10,7 @@ use super::RemoteOptions;
 use super::cache::Cache;
 use super::draft::Draft;
 use super::file::File;
+use super::helpers::Helpers;
 use super::layout::{FileState, Holder, LAYER, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
@@ -46,7 +47,7 @@ pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) part: u64,
     pub(super) connections: usize,
-    memory: u64,
+    pub(super) memory: u64,
     /// There is no log: names are those of the objects themselves.
     pub(super) plain_only: bool,
     pub(super) locks: Locks,
@@ -64,15 +65,21 @@ pub(super) struct Shared {
     session: u64,
     next_object: AtomicU64,
     /// Bytes in memory, and of those the ones that are nowhere else.
-    used: AtomicI64,
-    dirty: AtomicI64,
+    pub(super) used: AtomicI64,
+    pub(super) dirty: AtomicI64,
     /// Bytes on the local disk that are not in the store.
-    spilled: AtomicI64,
+    pub(super) spilled: AtomicI64,
     clock: AtomicU64,
     /// Held shared by who looks where bytes are and then goes there, exclusively by who moves them.
     moving: RwLock<()>,
     /// Held by who makes room.
     pub(super) pressure: Mutex<()>,
+    /// Who fetch what will be read.
+    pub(super) readers: Helpers,
+    /// Who store what was written.
+    pub(super) writers: Helpers,
+    /// How much must be in memory alone before it is looked for whole parts of it again.
+    pub(super) behind: AtomicI64,
     /// When requests of a writer that was gone are surely over.
     pub(super) settles: Instant,
     /// The writer before did not close the bundle, or the one before that.
@@ -112,6 +119,9 @@ impl Shared {
             clock: AtomicU64::new(0),
             moving: RwLock::default(),
             pressure: Mutex::default(),
+            readers: Helpers::new("read ahead"),
+            writers: Helpers::new("store"),
+            behind: AtomicI64::new(0),
             settles: Instant::now() + options.grace,
             took_over: log.as_ref().is_some_and(|log| !log.state.settled),
             log: Mutex::new(log),
@@ -187,92 +197,9 @@ impl Shared {
         (self.memory / 8).max(PAGE)
     }
 
-    /// Forgets pages that were not used for long, where there are too many.
-    pub(super) fn evict(&self) {
-        if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
-            return;
-        }
-        let Ok(_one_at_a_time) = self.pressure.try_lock() else { return };
-        let files = self.open_files();
-        let mut used: Vec<u64> = Vec::new();
-        for file in &files {
-            let pages = file.pages();
-            let elsewhere = pages.pages.values().filter(|page| page.is_elsewhere());
-            used.extend(elsewhere.map(|page| page.used.load(Ordering::Relaxed)));
-        }
-        used.sort_unstable();
-        // An eighth goes at a time, so that it is not looked for each page anew.
-        let Some(before) = used.get(used.len() / 8) else { return };
-        for file in &files {
-            let count = file.pages_mut().forget_used_before(before + 1);
-            self.count(count);
-        }
-        drop(files);
-        self.forget_files();
-    }
-
     pub(super) fn open_files(&self) -> Vec<Arc<File>> {
         let live = self.live();
         live.values().filter_map(|name| if let Live::Open(file) = name { Some(file.clone()) } else { None }).collect()
-    }
-
-    /// Forgets files that nobody has open and of which nothing is in memory.
-    fn forget_files(&self) {
-        for name in self.live().values_mut() {
-            if let Live::Open(file) = name
-                && Arc::strong_count(file) == 1
-                && !file.noted.load(Ordering::SeqCst)
-                && !file.noted_locally.load(Ordering::SeqCst)
-                && file.pages().pages.is_empty()
-            {
-                let base = Arc::new(file.pages().base.clone());
-                *name = Live::Known(base);
-            }
-        }
-    }
-
-    /// Whether enough is in memory that is nowhere else, and whether enough is on the local disk that is not in the store.
-    fn is_full(&self) -> (bool, bool) {
-        let spilled = self.spilled.load(Ordering::Relaxed);
-        let half = (self.memory / 2) as i64;
-        let is_full_of = |cache: &Cache| cache.is_full_of(spilled);
-        (self.dirty.load(Ordering::Relaxed) >= half, self.cache.as_ref().is_some_and(is_full_of))
-    }
-
-    /// Waits until there is room for more that is not in the store: in memory by way of the local disk, and there by way of the
-    /// store. Whoever writes faster than the store takes it helps it along.
-    pub(super) fn make_room(&self) -> Result<()> {
-        if self.is_full() == (false, false) {
-            return Ok(());
-        }
-        {
-            let _one_at_a_time = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
-            let (memory_is_full, disk_is_full) = self.is_full();
-            if !memory_is_full && !disk_is_full {
-                return Ok(());
-            }
-            let mut parts = Vec::new();
-            for file in self.open_files() {
-                let oldest = |index: &u64| {
-                    let pages = index * (self.part / PAGE)..(index + 1) * (self.part / PAGE);
-                    file.pages().pages.range(pages).map(|(_, page)| page.used.load(Ordering::Relaxed)).max()
-                };
-                let dirty: Vec<u64> = file.pages().dirty.iter().copied().collect();
-                parts.extend(dirty.iter().map(|index| (oldest(index), file.clone(), *index)));
-            }
-            // What was written last is likely to be written again.
-            parts.sort_by_key(|(used, _, _)| *used);
-            let keep = parts.len() / 4;
-            parts.truncate(parts.len() - keep);
-            let parts: Vec<_> = parts.into_iter().map(|(_, file, index)| (file, index)).collect();
-            let cache = self.cache.as_ref().filter(|_| !disk_is_full);
-            let is_spilled = cache.is_some_and(|cache| parts.iter().all(|(file, index)| file.spill(self, cache, *index)));
-            if !is_spilled {
-                self.store_parts(&parts)?;
-            }
-        }
-        self.evict();
-        Ok(())
     }
 
     /// Refuses changes of what is read-only, taken over by somebody else, or not known to be stored.
@@ -309,16 +236,21 @@ impl Shared {
         if found.as_ref().is_some_and(|found| found.tag == plain.tag && found.len == plain.size) {
             return Ok(());
         }
+        Err(self.replaced(name, plain, found.is_some()))
+    }
+
+    /// A plain object is not the one that a commit tells of.
+    pub(super) fn replaced(&self, name: &str, plain: &Plain, is_there: bool) -> Error {
         if self.access == Access::ReadOnly {
-            return Err(self.moved_on(name, 0, Some(0)));
+            return self.moved_on(name, 0, Some(0));
         }
-        let changed = if found.is_some() { "was replaced" } else { "was removed" };
+        let changed = if is_there { "was replaced" } else { "was removed" };
         let message = format!(
             "{changed} by something other than bandsaw since the last checkpoint; put the version with the tag {} back, or \
              remove everything under .bandsaw/ to take the bundle as its plain files are",
             plain.tag
         );
-        Err(Error::new(Kind::Conflict, LAYER, message).in_file(name))
+        Error::new(Kind::Conflict, LAYER, message).in_file(name)
     }
 
     /// An object is not there any more, or is shorter than a commit says.

@@ -62,6 +62,8 @@ impl Remote {
     pub fn restore_snapshot(&self, name: &str) -> Result<()> {
         let shared = self.shared();
         shared.commit()?;
+        shared.readers.wait_for_all();
+        shared.writers.wait_for_all();
         let mut log = shared.log();
         let Some(log) = log.as_mut() else { return Err(no_snapshot(name)) };
         shared.check_changeable()?;

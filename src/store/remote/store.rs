@@ -36,7 +36,7 @@ impl Shared {
     }
 
     /// The file under a name, opened. `None`: there is none.
-    fn open_file(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
+    pub(super) fn open_file(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         let known = match self.find(name)? {
             None | Some(Live::Gone) => return Ok(None),
             Some(Live::Open(file)) => return Ok(Some(file)),
@@ -74,8 +74,7 @@ impl Shared {
     /// Stores what of a file is in memory alone.
     fn store_dirty(self: &Arc<Self>, name: &str) -> Result<()> {
         let file = self.open_file(name)?.ok_or_else(|| Error::not_found(LAYER, name))?;
-        let dirty: Vec<_> = file.pages().dirty.iter().map(|index| (file.clone(), *index)).collect();
-        self.store_parts(&dirty)
+        self.store_files(&[file])
     }
 
     /// The file, all of it in objects that never change, but for what was written to it in the last moment. To be called while

@@ -3,6 +3,7 @@
 //! What is compared with what, and why the goals are possible, is in `docs/benchmarks.md`, which this writes.
 
 mod bare_nbd;
+mod buckets;
 mod codecs;
 mod crypt;
 mod decmpfs;
@@ -56,6 +57,9 @@ pub(crate) struct Args {
     /// Used by goal 32 on itself: check this volume, print seconds and peak memory.
     #[arg(long, hide = true)]
     probe_check: Option<PathBuf>,
+    /// Used by goal 35 on itself: write and read a bundle in a bucket, print peak memory.
+    #[arg(long, hide = true)]
+    probe_bucket: Option<String>,
 }
 
 /// Where and how large to measure.
@@ -103,6 +107,7 @@ const GROUPS: &[Group] = &[
     (&[32], volumes::checks),
     (&[33], harness::files),
     (&[34], encrypted_volume::reads),
+    (&[35], buckets::bundles),
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -111,6 +116,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if let Some(image) = &args.probe_check {
         return volumes::probe(image);
+    }
+    if let Some(place) = &args.probe_bucket {
+        return buckets::probe(place);
     }
     if args.page {
         return write(&report::Report::read(&Path::new(&args.report).with_extension("json"))?, &args.report);

@@ -1,5 +1,6 @@
 //! Blocks of 64 KiB in one file on the local disk, given out and taken back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::layout::LAYER;
@@ -32,6 +33,8 @@ pub(in super::super) struct Block {
     pub(in super::super) number: u32,
     /// CRC-32 of its bytes.
     pub(in super::super) sum: u32,
+    /// It was written, or its sum was found right, since the file was opened.
+    is_right: AtomicBool,
 }
 
 impl Drop for Block {
@@ -58,7 +61,7 @@ impl Blocks {
 
     /// Blocks that were in use when the file was open last; the others are free. Called once, before any is given out.
     pub(super) fn known(self: &Arc<Self>, known: impl Iterator<Item = (u32, u32)>) -> Vec<Arc<Block>> {
-        let used: Vec<_> = known.map(|(number, sum)| Arc::new(Block { blocks: self.clone(), number, sum })).collect();
+        let used: Vec<_> = known.map(|(number, sum)| Arc::new(Block::new(self, number, sum))).collect();
         let mut numbers: Vec<u32> = used.iter().map(|block| block.number).collect();
         numbers.sort_unstable();
         let mut free = self.free();
@@ -81,8 +84,9 @@ impl Blocks {
                 None => return None,
             }
         };
-        let block = Block { blocks: self.clone(), number, sum: crc32fast::hash(bytes) };
+        let block = Block::new(self, number, crc32fast::hash(bytes));
         self.file.write_at(u64::from(number) * PAGE, bytes).ok()?;
+        block.is_right.store(true, Ordering::Relaxed);
         Some(Arc::new(block))
     }
 
@@ -93,6 +97,19 @@ impl Blocks {
 }
 
 impl Block {
+    fn new(blocks: &Arc<Blocks>, number: u32, sum: u32) -> Self {
+        Self { blocks: blocks.clone(), number, sum, is_right: AtomicBool::new(false) }
+    }
+
+    /// Fills `into` with bytes from `within` on. The first time all of the block is read.
+    pub(super) fn read_part(&self, within: usize, into: &mut [u8]) -> Result<()> {
+        if !self.is_right.load(Ordering::Relaxed) {
+            self.read(&mut vec![0; PAGE as usize])?;
+            self.is_right.store(true, Ordering::Relaxed);
+        }
+        self.blocks.file.read_at(u64::from(self.number) * PAGE + within as u64, into)
+    }
+
     /// Fills `into`, of [`PAGE`] bytes.
     pub(in super::super) fn read(&self, into: &mut [u8]) -> Result<()> {
         let at = u64::from(self.number) * PAGE;

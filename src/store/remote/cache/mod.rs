@@ -215,6 +215,23 @@ impl Cache {
         false
     }
 
+    /// Fills `into` with bytes of a page from `within` on. `false`: they are not at hand.
+    pub(super) fn get_part(&self, key: Key, within: usize, into: &mut [u8]) -> bool {
+        let block = {
+            let mut clean = self.clean();
+            clean.clock += 1;
+            let now = clean.clock;
+            match clean.entries.get_mut(&key) {
+                Some(entry) if entry.len as usize >= within + into.len() => {
+                    entry.used = now;
+                    entry.block.clone()
+                }
+                _ => return false,
+            }
+        };
+        block.read_part(within, into).is_ok()
+    }
+
     /// Keeps bytes that are in the store, at most [`PAGE`], if there is room.
     pub(super) fn keep(&self, key: Key, bytes: &[u8]) {
         if self.has(key, bytes.len()) {

@@ -1,0 +1,144 @@
+//! Sequential reads: what follows is fetched before it is asked for, several pieces at a time, from the next bands too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::fetch::Claimed;
+use super::file::File;
+use super::pages::PAGE;
+use super::shared::{Live, Shared};
+
+/// Bytes that one helper fetches, in one request.
+const PIECE: u64 = 4 << 20;
+/// How far two reads may be apart and still follow each other: those of several threads come in any order.
+const NEAR: u64 = 1 << 20;
+/// Bytes that are read one after the other before helpers fetch anything.
+const LEAST_RUN: u64 = 1 << 20;
+
+/// How a file is read.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Where the last read ended.
+    end: AtomicU64,
+    /// Bytes that were read one after the other until then, those of the bands before with them.
+    run: AtomicU64,
+    /// How far helpers have begun to fetch.
+    begun: AtomicU64,
+    /// A helper was sent for the next file.
+    passed: AtomicBool,
+}
+
+impl Stream {
+    /// Notes a read; how many bytes were read one after the other with it.
+    pub(super) fn follow(&self, offset: u64, len: u64) -> u64 {
+        let before = self.end.swap(offset + len, Ordering::Relaxed);
+        let run = if offset.abs_diff(before) <= NEAR { self.run.load(Ordering::Relaxed) + len } else { len };
+        self.run.store(run, Ordering::Relaxed);
+        run
+    }
+}
+
+impl Shared {
+    /// Bytes that are fetched ahead at most.
+    fn most_ahead(&self) -> u64 {
+        (self.most_fetched() * 2).min(self.connections as u64 * PIECE)
+    }
+}
+
+impl File {
+    /// Sends helpers for what follows `end`, where `run` bytes were read one after the other until there.
+    pub(super) fn read_ahead(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, run: u64) {
+        if run >= LEAST_RUN {
+            self.fetch_until(shared, end, end + run.min(shared.most_ahead()), run);
+        }
+    }
+
+    fn fetch_until(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, until: u64, run: u64) {
+        let begun = self.stream.begun.load(Ordering::Relaxed);
+        let is_ours = (end..=until + PIECE).contains(&begun);
+        let mut at = if is_ours { begun } else { end.next_multiple_of(PAGE) };
+        let len = self.pages().base.len;
+        while at < until.min(len) {
+            let to = (at / PIECE + 1) * PIECE;
+            let (file, helped) = (self.clone(), shared.clone());
+            if !shared.readers.begin(shared.connections, move || file.fetch_piece(&helped, at, to)) {
+                break;
+            }
+            at = to;
+        }
+        self.stream.begun.store(at, Ordering::Relaxed);
+        // However short files are, not all of them are gone through.
+        let rest = until.saturating_sub(len.max(PIECE / 4));
+        if at >= len && rest > 0 {
+            self.go_on_after(shared, rest, run);
+        }
+    }
+
+    /// The same for the next band, of which the first `rest` bytes are to be fetched.
+    fn go_on_after(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
+        let Some(name) = next_band(&self.name) else { return };
+        let go_on = move |shared: &Arc<Shared>, next: &Arc<File>| {
+            next.stream.run.fetch_max(run, Ordering::Relaxed);
+            next.fetch_until(shared, 0, rest, run);
+        };
+        let known = shared.live().get(&name).cloned();
+        match known {
+            Some(Live::Open(next)) => go_on(shared, &next),
+            Some(Live::Gone) => {}
+            // To open it may take a request.
+            Some(Live::Known(_)) | None => {
+                if !self.stream.passed.swap(true, Ordering::Relaxed) {
+                    let helped = shared.clone();
+                    shared.readers.begin(shared.connections + 1, move || {
+                        if let Ok(Some(next)) = helped.open_file(&name) {
+                            go_on(&helped, &next);
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Brings what is between two offsets into memory. Whoever wants it after all is told of errors.
+    fn fetch_piece(&self, shared: &Shared, from: u64, to: u64) {
+        let (mut page, end) = (from / PAGE, to.div_ceil(PAGE));
+        while page < end {
+            let staying = shared.staying();
+            page = match self.claim(shared, page, (end - page) * PAGE) {
+                Claimed::Mine(claim) => match self.bring(shared, claim, 1) {
+                    Ok(pages) => page + pages,
+                    Err(_) => return,
+                },
+                Claimed::Known | Claimed::Coming => page + 1,
+                Claimed::Past => return,
+            };
+            drop(staying);
+        }
+        shared.evict();
+    }
+}
+
+/// `bands/20` after `bands/1f`.
+fn next_band(name: &str) -> Option<String> {
+    let (folder, number) = name.rsplit_once('/')?;
+    let next = u64::from_str_radix(number, 16).ok()?.checked_add(1)?;
+    Some(format!("{folder}/{next:x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_follow_each_other() {
+        assert_eq!(next_band("bands/1f").as_deref(), Some("bands/20"));
+        assert_eq!(next_band("bands/ff").as_deref(), Some("bands/100"));
+        assert_eq!(next_band("token"), None);
+        assert_eq!(next_band("bands/x"), None);
+        let stream = Stream::default();
+        assert_eq!(stream.follow(0, 4096), 4096);
+        assert_eq!(stream.follow(4096, 4096), 8192);
+        assert_eq!(stream.follow(512 << 10, 4096), 12_288);
+        assert_eq!(stream.follow(100 << 20, 4096), 4096);
+    }
+}

@@ -1,0 +1,82 @@
+//! Threads that do what nobody waits for: they fetch what will be read, and store what was written.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// A number of threads, each of which does one thing and ends.
+#[derive(Debug)]
+pub(super) struct Helpers {
+    name: &'static str,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    /// How many are done, ever.
+    done: u64,
+    closed: bool,
+}
+
+/// Counts a thread as running until it is dropped.
+struct Running(Arc<(Mutex<State>, Condvar)>);
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut state = locked(&self.0.0);
+        state.running -= 1;
+        state.done += 1;
+        drop(state);
+        self.0.1.notify_all();
+    }
+}
+
+impl Helpers {
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, state: Arc::default() }
+    }
+
+    /// Has `work` done, unless `most` things are under way already. `false`: it is not.
+    pub(super) fn begin(&self, most: usize, work: impl FnOnce() + Send + 'static) -> bool {
+        {
+            let mut state = locked(&self.state.0);
+            if state.closed || state.running >= most {
+                return false;
+            }
+            state.running += 1;
+        }
+        let running = Running(self.state.clone());
+        let run = move || {
+            // What `work` holds is gone before it is said to be done.
+            let _running = running;
+            work();
+        };
+        thread::Builder::new().name(self.name.to_owned()).spawn(run).is_ok()
+    }
+
+    /// Waits until one thing more is done. `false`: nothing is under way.
+    pub(super) fn wait_for_one(&self) -> bool {
+        let state = locked(&self.state.0);
+        let done = state.done;
+        if state.running == 0 {
+            return false;
+        }
+        drop(self.state.1.wait_while(state, |state| state.done == done).unwrap_or_else(PoisonError::into_inner));
+        true
+    }
+
+    /// Waits until nothing is under way.
+    pub(super) fn wait_for_all(&self) {
+        while self.wait_for_one() {}
+    }
+
+    /// The same, and nothing is begun any more.
+    pub(super) fn close(&self) {
+        locked(&self.state.0).closed = true;
+        self.wait_for_all();
+    }
+}

@@ -1,0 +1,141 @@
+//! Room in memory: what can be fetched again is forgotten, what is nowhere else goes to the local disk or to the store.
+
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::cache::Cache;
+use super::file::File;
+use super::pages::PAGE;
+use super::shared::{Live, Shared};
+use crate::Result;
+
+/// A part that is dirty, and when it was last used.
+struct Dirty {
+    used: u64,
+    file: Arc<File>,
+    index: u64,
+    /// All of it is in memory: storing it costs one request, and it is likely that no more comes.
+    is_whole: bool,
+}
+
+impl Shared {
+    /// Forgets pages that were not used for long, where there are too many.
+    pub(super) fn evict(&self) {
+        if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
+            return;
+        }
+        let Ok(_one_at_a_time) = self.pressure.try_lock() else { return };
+        let files = self.open_files();
+        let mut used: Vec<u64> = Vec::new();
+        for file in &files {
+            let pages = file.pages();
+            let elsewhere = pages.pages.values().filter(|page| page.is_elsewhere());
+            used.extend(elsewhere.map(|page| page.used.load(Ordering::Relaxed)));
+        }
+        used.sort_unstable();
+        // An eighth goes at a time, so that it is not looked for each page anew.
+        let Some(before) = used.get(used.len() / 8) else { return };
+        for file in &files {
+            let count = file.pages_mut().forget_used_before(before + 1);
+            self.count(count);
+        }
+        drop(files);
+        self.forget_files();
+    }
+
+    /// Forgets files that nobody has open and of which nothing is in memory.
+    fn forget_files(&self) {
+        for name in self.live().values_mut() {
+            if let Live::Open(file) = name
+                && Arc::strong_count(file) == 1
+                && !file.noted.load(Ordering::SeqCst)
+                && !file.noted_locally.load(Ordering::SeqCst)
+                && file.pages().pages.is_empty()
+            {
+                let base = Arc::new(file.pages().base.clone());
+                *name = Live::Known(base);
+            }
+        }
+    }
+
+    /// Whether enough is in memory that is nowhere else, and whether enough is on the local disk that is not in the store.
+    fn is_full(&self) -> (bool, bool) {
+        let spilled = self.spilled.load(Ordering::Relaxed);
+        let half = (self.memory / 2) as i64;
+        let is_full_of = |cache: &Cache| cache.is_full_of(spilled);
+        (self.dirty.load(Ordering::Relaxed) >= half, self.cache.as_ref().is_some_and(is_full_of))
+    }
+
+    /// Dirty parts but for the quarter that was written last, which is likely to be written again; the oldest first.
+    fn dirty_parts(&self) -> Vec<Dirty> {
+        let mut parts = Vec::new();
+        for file in self.open_files() {
+            let pages = file.pages();
+            for index in &pages.dirty {
+                let per_part = self.part / PAGE;
+                let (mut used, mut count) = (0, 0);
+                for (_, page) in pages.pages.range(index * per_part..(index + 1) * per_part) {
+                    used = used.max(page.used.load(Ordering::Relaxed));
+                    count += u64::from(page.is_only_here());
+                }
+                let len = pages.base.len.saturating_sub(index * self.part).min(self.part);
+                parts.push(Dirty { used, file: file.clone(), index: *index, is_whole: count == len.div_ceil(PAGE) });
+            }
+        }
+        parts.sort_by_key(|part| Reverse(part.used));
+        let last = parts.len().div_ceil(4);
+        parts.drain(..last.min(parts.len().saturating_sub(1)));
+        parts.reverse();
+        parts
+    }
+
+    /// Has parts stored that were written whole, once a quarter of the memory is full of what is nowhere else. Where there is a cache
+    /// they go there first.
+    pub(super) fn store_behind(self: &Arc<Self>) {
+        let dirty = self.dirty.load(Ordering::Relaxed);
+        if dirty < (self.memory / 4) as i64 || dirty < self.behind.load(Ordering::Relaxed) || self.cache.is_some() {
+            return;
+        }
+        self.behind.store(dirty + (self.part / 2) as i64, Ordering::Relaxed);
+        for Dirty { file, index, .. } in self.dirty_parts().into_iter().filter(|part| part.is_whole) {
+            let shared = self.clone();
+            let store = move || {
+                // An error is found by whoever flushes: the part is dirty then.
+                let _ = file.store_part(&shared, index);
+                shared.behind.store(0, Ordering::Relaxed);
+            };
+            if !self.writers.begin(self.connections, store) {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is room for more that is not in the store: in memory by way of the local disk, and there by way of the
+    /// store. Whoever writes faster than the store takes it helps it along.
+    pub(super) fn make_room(&self) -> Result<()> {
+        loop {
+            if self.is_full() == (false, false) {
+                return Ok(());
+            }
+            if !self.writers.wait_for_one() {
+                break;
+            }
+        }
+        {
+            let _one_at_a_time = self.pressure.lock().unwrap_or_else(PoisonError::into_inner);
+            let (memory_is_full, disk_is_full) = self.is_full();
+            if !memory_is_full && !disk_is_full {
+                return Ok(());
+            }
+            let parts: Vec<_> = self.dirty_parts().into_iter().map(|part| (part.file, part.index)).collect();
+            let cache = self.cache.as_ref().filter(|_| !disk_is_full);
+            let is_spilled = cache.is_some_and(|cache| parts.iter().all(|(file, index)| file.spill(self, cache, *index)));
+            if !is_spilled {
+                self.store_parts(&parts)?;
+            }
+        }
+        self.evict();
+        Ok(())
+    }
+}
