@@ -10,3 +10,5 @@ pub(crate) mod opened;
 #[cfg(feature = "s3")]
 pub(crate) mod server;
 pub(crate) mod small_asif;
+#[cfg(feature = "s3")]
+pub(crate) mod versity;

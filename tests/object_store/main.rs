@@ -1,4 +1,4 @@
-//! Buckets of real stores: Ceph, started here, through its S3 gateway.
+//! Buckets of real stores, started here: Ceph through its S3 gateway, and versitygw.
 #![cfg(feature = "s3")]
 
 #[path = "../common/mod.rs"]
@@ -21,6 +21,7 @@ use bandsaw::store::{
 use bandsaw::testing::{Random, conformance};
 
 use common::ceph::Ceph;
+use common::versity::Versity;
 
 /// A prefix that nobody has used.
 fn new_prefix() -> String {
@@ -29,12 +30,20 @@ fn new_prefix() -> String {
 }
 
 fn options(ceph: &Ceph) -> BucketOptions {
+    options_at(ceph.endpoint())
+}
+
+fn options_at(endpoint: String) -> BucketOptions {
     let credentials = Some(Credentials::new(Ceph::KEY, Ceph::SECRET));
-    BucketOptions { endpoint: Some(ceph.endpoint()), credentials, ..BucketOptions::default() }
+    BucketOptions { endpoint: Some(endpoint), credentials, ..BucketOptions::default() }
 }
 
 fn bucket(ceph: &Ceph, name: &str) -> Bucket {
-    Bucket::new(BucketPlace { bucket: name.to_owned(), prefix: new_prefix() }, &options(ceph)).unwrap()
+    bucket_at(ceph.endpoint(), name)
+}
+
+fn bucket_at(endpoint: String, name: &str) -> Bucket {
+    Bucket::new(BucketPlace { bucket: name.to_owned(), prefix: new_prefix() }, &options_at(endpoint)).unwrap()
 }
 
 #[test]
@@ -43,7 +52,7 @@ fn ceph_does_what_objects_do() {
     ceph.make_bucket("test");
     conformance::objects(|| Arc::new(bucket(&ceph, "test")));
     a_bundle_that_was_copied_there_opens(&ceph);
-    large_bands_are_plain_objects(&ceph);
+    large_bands_are_plain_objects(Arc::new(bucket(&ceph, "test")));
     refusals_say_what_to_do(&ceph);
     limits_are_kept(&ceph);
     a_gateway_that_is_restarted_is_waited_for(&ceph);
@@ -52,6 +61,13 @@ fn ceph_does_what_objects_do() {
     killed::two_processes_race(&ceph);
     // Last, as it is not brought back.
     killed::servers_are_killed(&ceph);
+}
+
+#[test]
+fn versitygw_does_what_objects_do() {
+    let Some(versity) = Versity::start() else { return };
+    conformance::objects(|| Arc::new(bucket_at(versity.endpoint(), "test")));
+    large_bands_are_plain_objects(Arc::new(bucket_at(versity.endpoint(), "test")));
 }
 
 /// A bundle in memory, copied as it is, like `aws s3 sync` does.
@@ -111,9 +127,8 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
 }
 
 /// A band of 128 MiB is many objects while it is written, and one of Apple's once it is closed, however little has changed.
-fn large_bands_are_plain_objects(ceph: &Ceph) {
+fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
     const BAND: u64 = 128 << 20;
-    let objects: Arc<dyn Objects> = Arc::new(bucket(ceph, "test"));
     let open = || {
         let options = RemoteOptions { access: Access::ReadWrite, memory: 32 << 20, ..RemoteOptions::default() };
         Remote::open(objects.clone(), &options).unwrap()
