@@ -5,6 +5,7 @@
 mod ceph;
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -83,6 +84,7 @@ fn a_bundle_lives_in_a_bucket() {
     bench.scratch.write("letter", "dear diary");
     from_create_to_checkpoint(&bench, &ceph);
     large_bands_are_plain_objects_too(&bench, &ceph);
+    a_large_image_keeps_its_files(&bench);
     nothing_is_left_of_what_fails(&bench, &ceph);
     what_waits_for_a_checkpoint_is_told(&bench);
     what_was_flushed_to_a_cache_is_not_lost(&bench);
@@ -143,6 +145,39 @@ fn a_snapshot_is_an_image_to_read(bench: &Bench) {
     bench.ok(&format!("create {kept} --format udsb --size 4m --fs hfs+ --volname Other"));
     assert!(!bench.ok(&format!("ls {kept}:Other:/")).contains("letter"));
     bench.ok(&format!("put --from letter {kept}:/new"));
+}
+
+/// The files in a folder.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+}
+
+/// An image of 20 GB is changed, compacted and cut into other bands. Its files are what they should be at each step.
+fn a_large_image_keeps_its_files(bench: &Bench) {
+    let image = "s3://test/life/Life.sparsebundle";
+    let folder = bench.scratch.path("life");
+    bench.scratch.write("life/first", vec![1; 3 << 20]);
+    bench.scratch.write("life/second", b"short".repeat(1 << 20));
+    let steps = Cell::new(0);
+    let is_right = || {
+        steps.set(steps.get() + 1);
+        let out = format!("life-{}", steps.get());
+        bench.ok(&format!("extract {image} {out}"));
+        assert!(contents(&bench.scratch.path(&out)) == contents(&folder), "step {}", steps.get());
+        assert!(bench.ok(&format!("check {image}")).contains("nothing is wrong"));
+    };
+    bench.ok(&format!("create {image} --size 20g --fs hfs+ --from life"));
+    is_right();
+    bench.scratch.write("life/third", vec![3; 12 << 20]);
+    bench.ok(&format!("put --from life/third {image}:/third"));
+    fs::remove_file(folder.join("second")).unwrap();
+    bench.ok(&format!("rm {image}:/second"));
+    is_right();
+    bench.ok(&format!("compact --battery-allowed {image}"));
+    is_right();
+    bench.ok(&format!("reband --band-size 100m {image}"));
+    is_right();
 }
 
 /// Bands that are several objects.

@@ -9,7 +9,7 @@ use super::pages::PAGE;
 use super::shared::{Live, Shared};
 
 /// Bytes that one helper fetches, in one request.
-const PIECE: u64 = 4 << 20;
+pub(super) const PIECE: u64 = 4 << 20;
 /// How far two reads may be apart and still follow each other: those of several threads come in any order.
 const NEAR: u64 = 1 << 20;
 /// Bytes that are read one after the other before helpers fetch anything.
@@ -113,8 +113,8 @@ impl File {
                 Claimed::Past => return,
             };
             drop(staying);
+            shared.evict();
         }
-        shared.evict();
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use super::ahead::PIECE;
 use super::cache::Key;
 use super::file::File;
 use super::pages::{Count, PAGE, Pages, Source};
@@ -187,34 +188,46 @@ impl File {
 
     /// Brings pages into memory, one at least, as many as are in one place; how many.
     pub(super) fn bring(&self, shared: &Shared, claim: Claim<'_>, connections: usize) -> Result<u64> {
-        let Claim { page, source, bytes, .. } = claim;
-        let mut fetched = vec![0; bytes as usize];
+        let (page, source, bytes) = (claim.page, claim.source, claim.bytes as usize);
+        let _counted = shared.in_memory(claim.bytes);
+        let is_small = bytes as u64 <= PIECE / 8 || bytes as u64 > PIECE;
+        let mut buffer = if is_small { vec![0; bytes] } else { shared.spare_pieces.take() };
+        let fetched = &mut buffer[..bytes];
         let key = self.key(&self.pages(), source);
-        let (cached, missing) = self.fetch_cached(shared, key, &mut fetched);
-        if cached > 0 {
-            fetched.truncate(cached);
+        let (cached, missing) = self.fetch_cached(shared, key, fetched);
+        let fetched = if cached > 0 {
+            &fetched[..cached]
         } else {
-            fetched.truncate(missing);
-            self.fetch(shared, source, &mut fetched, connections)?;
+            let fetched = &mut fetched[..missing];
+            self.fetch(shared, source, fetched, connections)?;
             if let (Some(cache), Some(key)) = (&shared.cache, key) {
                 let pages = (0..).zip(fetched.chunks(PAGE as usize));
                 pages.for_each(|(n, bytes)| cache.keep(key.after(n * PAGE), bytes));
             }
-        }
+            fetched
+        };
         let bytes = fetched.len() as u64;
+        let pages: Vec<Vec<u8>> = fetched.chunks(PAGE as usize).map(|bytes| page_of(shared, bytes)).collect();
+        shared.spare_pieces.give([buffer]);
         let mut inner = self.pages_mut();
         let mut count = Count::default();
         let (source_now, rest_now) = inner.source(page, shared.part);
         if source_now == source && rest_now >= bytes && inner.base.len >= page * PAGE + bytes {
             let now = shared.tick();
-            for (number, bytes) in (page..).zip(fetched.chunks(PAGE as usize)) {
-                let mut whole = bytes.to_vec();
-                whole.resize(PAGE as usize, 0);
-                count.add(inner.insert_clean(number, whole, now));
+            for (number, bytes) in (page..).zip(pages) {
+                count.add(inner.insert_clean(number, bytes, now));
             }
         }
         drop(inner);
         shared.count(count);
         Ok(bytes.div_ceil(PAGE))
     }
+}
+
+/// A page that begins with `bytes`; zeros follow.
+fn page_of(shared: &Shared, bytes: &[u8]) -> Vec<u8> {
+    let mut page = shared.spare_pages.take();
+    page[..bytes.len()].copy_from_slice(bytes);
+    page[bytes.len()..].fill(0);
+    page
 }

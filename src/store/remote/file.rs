@@ -120,6 +120,7 @@ impl File {
         base: Option<(Source, u64)>,
         pages: &[(u64, Held)],
     ) -> Result<Part> {
+        let _counted = shared.in_memory(len);
         let mut body = vec![0; len as usize];
         if let Some((source, rest)) = base {
             let stored = rest.min(len) as usize;

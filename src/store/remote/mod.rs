@@ -30,6 +30,7 @@ mod pages;
 mod room;
 mod shared;
 mod snapshots;
+mod spare;
 mod store;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -184,7 +185,13 @@ impl Session {
         if heartbeat.is_none() {
             return Ok(());
         }
-        let checkpoint = || if self.shared.is_settled() { self.shared.checkpoint(&|_| Ok(())).map(drop) } else { Ok(()) };
+        let checkpoint = || {
+            if self.shared.is_settled() {
+                return self.shared.checkpoint(&|_| Ok(())).map(drop);
+            }
+            // Plain names have to wait; what nothing needs any more does not.
+            self.shared.log().as_mut().map_or(Ok(0), |log| self.shared.clear(log)).map(drop)
+        };
         let closed = self.shared.with_flushes_to_store(|| {
             // The bundle is whole without it: the next writer can do it as well.
             let plain = checkpoint();

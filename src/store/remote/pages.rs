@@ -232,18 +232,19 @@ impl Pages {
     }
 
     /// Forgets pages that were last used before `before`, where their bytes are somewhere else too.
-    pub(super) fn forget_used_before(&mut self, before: u64) -> Count {
+    /// Bytes that were in memory are put into `free`.
+    pub(super) fn forget_used_before(&mut self, before: u64, free: &mut Vec<Arc<Vec<u8>>>) -> Count {
         let mut count = Count::default();
         self.pages.retain(|_, page| {
             if !page.is_elsewhere() || page.used.load(Ordering::Relaxed) >= before {
                 return true;
             }
             let counted = page.count();
+            free.extend(page.bytes.take());
             if page.state == PageState::Clean {
                 count.add(Count::changed(Some(counted), None));
                 return false;
             }
-            page.bytes = None;
             count.add(Count::changed(Some(counted), Some(page.count())));
             true
         });

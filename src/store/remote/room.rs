@@ -19,7 +19,22 @@ struct Dirty {
     is_whole: bool,
 }
 
+/// Bytes besides pages that count as memory until this is dropped.
+pub(super) struct Counted<'a>(&'a Shared, i64);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
 impl Shared {
+    /// Counts bytes that are in memory for a moment.
+    pub(super) fn in_memory(&self, bytes: u64) -> Counted<'_> {
+        self.used.fetch_add(bytes as i64, Ordering::Relaxed);
+        Counted(self, bytes as i64)
+    }
+
     /// Forgets pages that were not used for long, where there are too many.
     pub(super) fn evict(&self) {
         if self.used.load(Ordering::Relaxed) <= self.memory as i64 {
@@ -37,8 +52,10 @@ impl Shared {
         // An eighth goes at a time, so that it is not looked for each page anew.
         let Some(before) = used.get(used.len() / 8) else { return };
         for file in &files {
-            let count = file.pages_mut().forget_used_before(before + 1);
+            let mut free = Vec::new();
+            let count = file.pages_mut().forget_used_before(before + 1, &mut free);
             self.count(count);
+            self.spare_pages.give(free.into_iter().filter_map(Arc::into_inner));
         }
         drop(files);
         self.forget_files();
@@ -104,6 +121,8 @@ impl Shared {
                 // An error is found by whoever flushes: the part is dirty then.
                 let _ = file.store_part(&shared, index);
                 shared.behind.store(0, Ordering::Relaxed);
+                drop(file);
+                shared.evict();
             };
             if !self.writers.begin(self.connections, store) {
                 return;
@@ -114,6 +133,7 @@ impl Shared {
     /// Waits until there is room for more that is not in the store: in memory by way of the local disk, and there by way of the
     /// store. Whoever writes faster than the store takes it helps it along.
     pub(super) fn make_room(&self) -> Result<()> {
+        self.evict();
         loop {
             if self.is_full() == (false, false) {
                 return Ok(());
