@@ -21,6 +21,8 @@ use super::{Bench, MIB};
 
 /// How long a random workload runs.
 const RANDOM: Duration = Duration::from_secs(1);
+/// How often a sequential workload goes over the disk: once takes a twentieth of a second, which says little.
+const LOOPS: u32 = 4;
 const SECRET: &str = "passphrase";
 
 /// What a server of an encrypted disk must do at least.
@@ -63,7 +65,7 @@ impl Served {
         fio.args(["--name=x", "--ioengine=nbd", "--thread", "--group_reporting", "--output-format=terse", "--terse-version=3"]);
         fio.arg(format!("--uri={uri}")).arg(format!("--rw={}", load.rw)).arg(format!("--bs={}", load.block));
         fio.arg(format!("--iodepth={}", load.depth)).arg(format!("--numjobs={}", load.connections));
-        fio.arg(format!("--size={each}")).arg(format!("--offset_increment={each}"));
+        fio.arg(format!("--size={each}")).arg(format!("--offset_increment={each}")).arg(format!("--loops={LOOPS}"));
         if load.is_random() {
             fio.args(["--time_based", "--norandommap"]).arg(format!("--runtime={}", RANDOM.as_secs()));
         }
