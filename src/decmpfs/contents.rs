@@ -62,7 +62,8 @@ impl Contents {
         if single {
             return work.try_for_each(one);
         }
-        work.collect::<Vec<_>>().into_par_iter().try_for_each(one)
+        // One at a time: a core that has nothing left takes the next one, and none is left with several.
+        work.collect::<Vec<_>>().into_par_iter().with_max_len(1).try_for_each(one)
     }
 
     fn decode_one(&self, place: &Range<u64>, plain: &mut [u8]) -> Result<()> {

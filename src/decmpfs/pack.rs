@@ -172,7 +172,8 @@ fn len_of(chunks: &[Vec<u8>]) -> u64 {
 
 /// The chunks of `bytes` packed, in their order.
 fn encode_all(bytes: &[u8], packing: Packing) -> Result<Vec<Vec<u8>>> {
-    bytes.par_chunks(CHUNK as usize).map(|chunk| encode::chunk(packing, chunk)).collect()
+    // One at a time: a core that has nothing left takes the next one, and none is left with several.
+    bytes.par_chunks(CHUNK as usize).with_max_len(1).map(|chunk| encode::chunk(packing, chunk)).collect()
 }
 
 /// The table of a resource fork as it grows.

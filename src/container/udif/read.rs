@@ -103,7 +103,7 @@ impl BlockDevice for Udif {
         match parts.len() {
             // Not worth another thread.
             0 | 1 => parts.into_iter().try_for_each(decode),
-            _ => parts.into_par_iter().try_for_each(decode),
+            _ => parts.into_par_iter().with_max_len(1).try_for_each(decode),
         }
     }
 

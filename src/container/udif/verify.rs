@@ -111,7 +111,7 @@ impl Contents {
         let mut sum = Hasher::new();
         for batch in runs.chunks(BATCH) {
             progress.check()?;
-            let sums = batch.par_iter().map(|run| {
+            let sums = batch.par_iter().with_max_len(1).map(|run| {
                 let len = run.sector_count * SECTOR;
                 let sum = match run.kind {
                     RunKind::Zero => zeros(len),

@@ -18,6 +18,9 @@ use crate::fs::apfs::layout::{
 use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
 
+/// CIBs that are written at a time: of 8 TiB there are 521, and filling memory that was never touched costs more than a few calls.
+const CIBS_AT_A_TIME: u64 = 32;
+
 /// The space of a container whose used blocks are its first ones.
 #[derive(Debug)]
 pub(super) struct Space<'a> {
@@ -79,7 +82,13 @@ impl<'a> Space<'a> {
         out.seek(self.places.pool.0 * size)?;
         self.append_bits(out, &self.places.used())?;
         for index in 0..self.geometry.cibs {
-            out.append(&self.chunk_info(index))?;
+            if index > 0 && index.is_multiple_of(CIBS_AT_A_TIME) {
+                out.flush()?;
+            }
+            out.append_with(size as usize, |block| {
+                self.chunk_info(index, block);
+                Ok(())
+            })?;
         }
         for index in 0..self.geometry.cabs {
             out.append(&self.chunk_info_addresses(index))?;
@@ -101,9 +110,11 @@ impl<'a> Space<'a> {
         Ok(())
     }
 
-    fn chunk_info(&self, index: u64) -> Vec<u8> {
+    /// Fills a block.
+    fn chunk_info(&self, index: u64, block: &mut [u8]) {
         let chunks = index * self.per_cib..((index + 1) * self.per_cib).min(self.geometry.chunks);
-        let mut block = info_block(self.geometry.block_size, object_type::CHUNK_INFO, (self.cib(index), XID), index, &chunks);
+        block.fill(0);
+        put(block, 0, &info_head(object_type::CHUNK_INFO, (self.cib(index), XID), index, &chunks));
         let mut at = size_of::<ChunkInfoRaw>();
         for chunk in chunks {
             let first = chunk * self.per_chunk;
@@ -118,10 +129,9 @@ impl<'a> Space<'a> {
                 free: ((blocks - used) as u32).into(),
                 bitmap: bitmap.into(),
             };
-            at += put(&mut block, at, &raw);
+            at += put(block, at, &raw);
         }
-        seal(&mut block);
-        block
+        seal(block);
     }
 
     fn chunk_info_addresses(&self, index: u64) -> Vec<u8> {
@@ -214,12 +224,15 @@ pub(in crate::fs::apfs) fn info_block(
     index: u64,
     inside: &Range<u64>,
 ) -> Vec<u8> {
+    let mut block = vec![0; size.bytes()];
+    put(&mut block, 0, &info_head(kind, (place, xid), index, inside));
+    block
+}
+
+fn info_head(kind: u32, (place, xid): (Paddr, Xid), index: u64, inside: &Range<u64>) -> ChunkInfoRaw {
     let object = ObjectRaw::new(Oid(place.0), xid, kind | storage::PHYSICAL, 0);
     // The numbers of CIBs of the largest container fit.
-    let head = ChunkInfoRaw { object, index: (index as u32).into(), count: ((inside.end - inside.start) as u32).into() };
-    let mut block = vec![0; size.bytes()];
-    put(&mut block, 0, &head);
-    block
+    ChunkInfoRaw { object, index: (index as u32).into(), count: ((inside.end - inside.start) as u32).into() }
 }
 
 /// Puts the arrays of a ring into the space manager of which only the first slots are used, by the pool's bitmaps in order.
