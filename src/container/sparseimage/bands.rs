@@ -211,7 +211,7 @@ impl SparseImage {
             at = piece.start + piece.len();
             let to_the_end = piece.within.end == self.band_size || at == self.table().len;
             if piece.within.start == 0 && to_the_end {
-                self.drop_band(piece.band);
+                self.discard_band(piece.band)?;
             } else {
                 self.drop_part(&piece, leave)?;
             }
@@ -235,10 +235,24 @@ impl SparseImage {
     /// Takes a whole band away. Its place stays as it is until no label tells of it.
     pub(super) fn drop_band(&self, band: BandIndex) {
         let _alone = self.units.exclusive(u64::from(band.0));
+        self.unlist(band);
+    }
+
+    /// The same, and gives its storage back at once: whoever writes it again before the next flush need not take away what was there.
+    fn discard_band(&self, band: BandIndex) -> Result<()> {
+        let _alone = self.units.exclusive(u64::from(band.0));
+        let Some(slot) = self.unlist(band) else { return Ok(()) };
+        let place = self.table().place(slot);
+        let end = self.file.info().len.min(place + self.band_size); // somebody may have cut it off
+        if place < end { self.file.discard(place..end, Leave::Any) } else { Ok(()) }
+    }
+
+    /// The caller holds the band alone.
+    fn unlist(&self, band: BandIndex) -> Option<Slot> {
         let mut table = self.table_mut();
-        if let Some(slot) = table.bands.remove(&band) {
-            table.gone.insert(band, slot);
-        }
+        let slot = table.bands.remove(&band)?;
+        table.gone.insert(band, slot);
+        Some(slot)
     }
 
     fn drop_part(&self, piece: &Piece, leave: Leave) -> Result<()> {
