@@ -63,12 +63,21 @@ fn data_in(list: &[u8]) -> Option<usize> {
 /// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it is not, or not as it should
 /// be: in whole groups of four, with nothing but zeros in the bits left over.
 fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let end = text.iter().position(|byte| *byte == b'<')?;
-    let mut digits = Vec::with_capacity(end);
-    for line in text[..end].split(u8::is_ascii_whitespace) {
-        digits.extend_from_slice(line);
+    let (mut digits, mut at) = (Vec::new(), 0);
+    loop {
+        let line = text[at..].iter().position(|byte| matches!(byte, b'\n' | b'<'))?;
+        digits.extend_from_slice(text[at..at + line].trim_ascii());
+        at += line;
+        if text[at] == b'<' {
+            break;
+        }
+        at += 1;
     }
-    Some((STANDARD.decode(&digits).ok()?, end))
+    let decoded = STANDARD.decode(&digits).or_else(|_| {
+        digits.retain(|byte| !byte.is_ascii_whitespace()); // seldom is there any within lines
+        STANDARD.decode(&digits)
+    });
+    Some((decoded.ok()?, at))
 }
 
 #[cfg(test)]
