@@ -29,7 +29,6 @@ mod escaping;
 use std::fmt;
 use std::path::Path;
 
-use crate::open::snapshot;
 use crate::{Error, Kind, Result};
 use escaping::{escape, find_bare, unescape};
 
@@ -86,11 +85,6 @@ impl Address {
         // One `/` is as good as several, and `a://b` would be a URL.
         address.path = path.map(|path| format!("/{}", path.trim_start_matches('/')));
         Ok(address)
-    }
-
-    /// Reads an address, asking the host which paths and snapshots of bundles exist.
-    pub fn parse_on_host(text: &str) -> Result<Self> {
-        Self::parse(text, &|path| path.symlink_metadata().is_ok() || matches!(snapshot::on_host(path), Ok(Some(_))))
     }
 
     /// A host file or URL as a whole.

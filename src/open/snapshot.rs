@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{LAYER, remote};
+use crate::address::Address;
 use crate::container::sparsebundle::{SNAPSHOTS, is_bundle};
 use crate::device::Access;
 use crate::store::{Local, check_name};
@@ -34,6 +35,13 @@ pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
         return if is_one { Ok(Some(folder)) } else { Err(missing()) };
     }
     Ok(None)
+}
+
+impl Address {
+    /// Reads an address, asking the host which paths and snapshots of bundles exist.
+    pub fn parse_on_host(text: &str) -> Result<Self> {
+        Self::parse(text, &|path| path.symlink_metadata().is_ok() || matches!(on_host(path), Ok(Some(_))))
+    }
 }
 
 /// Refuses changes of a snapshot.

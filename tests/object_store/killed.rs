@@ -50,7 +50,7 @@ fn cached(folder: &str, flush: &str) -> RemoteOptions {
 fn child(job: &[&str]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "killed::job", "--nocapture"]).env(JOB, job.join("\n"));
-    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    command.stdout(Stdio::piped()).spawn().unwrap() // what it complains of is seen
 }
 
 /// Does nothing unless one of these tests calls it in a process of its own.

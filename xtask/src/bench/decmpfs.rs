@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bandsaw::codec::{Codec, Level};
 use bandsaw::decmpfs::{Bounds, Method, Packing, Plain, pack};
-use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::fs::{FileSystem, FileSystemExt, Fork, RESOURCE_FORK};
 use bandsaw::open::{OpenOptions, open};
 use bandsaw::progress::Silent;
@@ -136,9 +136,12 @@ fn packing() -> Result<Packing> {
 }
 
 fn pack_whole(plain: &[u8]) -> Result<()> {
-    let device = Memory::read_only(plain);
     let bounds = Bounds { attribute: 0, fork: u64::MAX };
-    let source = Plain { len: plain.len() as u64, read: &mut |at, buf| device.read_at(at, buf) };
+    let mut read = |at: u64, buf: &mut [u8]| {
+        buf.copy_from_slice(&plain[at as usize..][..buf.len()]);
+        Ok(())
+    };
+    let source = Plain { len: plain.len() as u64, read: &mut read };
     ensure!(pack(source, packing()?, bounds, &Silent, &mut |_, _| Ok(()))?.is_some(), "it was not worth it");
     Ok(())
 }
