@@ -224,12 +224,11 @@ impl SparseImage {
         if range.is_empty() {
             return None;
         }
-        let next = self.table().bands.range(self.band_at(range.start)..).next().map(|(band, _)| self.start_of(*band))?;
+        let next = {
+            let table = self.table();
+            table.bands.range(self.band_at(range.start)..).next().map(|(band, _)| table.start_of(*band))?
+        };
         (next < range.end).then(|| self.piece(&(next.max(range.start)..range.end)))
-    }
-
-    fn start_of(&self, band: BandIndex) -> u64 {
-        u64::from(band.0) * self.band_size
     }
 
     /// Takes a whole band away. Its place stays as it is until no label tells of it.
@@ -292,7 +291,8 @@ impl SparseImage {
     /// How far the hole at the start of `range`, in `band`, reaches.
     fn hole_at(&self, band: BandIndex, range: &Range<u64>) -> u64 {
         let after = (Bound::Excluded(band), Bound::Unbounded);
-        let next = self.table().bands.range(after).next().map(|(next, _)| self.start_of(*next));
+        let table = self.table();
+        let next = table.bands.range(after).next().map(|(next, _)| table.start_of(*next));
         next.map_or(range.end, |next| next.min(range.end)) - range.start
     }
 

@@ -61,6 +61,11 @@ impl Table {
         u64::from(band.0) < self.bands_in(self.len)
     }
 
+    /// Where a band begins on the disk. Labels of damaged images may number bands that no disk reaches.
+    pub(super) fn start_of(&self, band: BandIndex) -> u64 {
+        u64::from(band.0).saturating_mul(self.band_size)
+    }
+
     /// Where the band of `slot` begins in the file. Its node must be known.
     pub(super) fn place(&self, slot: Slot) -> u64 {
         let (node, within) = slot.in_node();
@@ -84,7 +89,7 @@ impl Table {
     pub(super) fn needed(&self) -> u64 {
         let last = self.slots.len().checked_sub(1);
         let visible = last.map(|last| match self.slots[last].band() {
-            Some(band) => self.len.saturating_sub(u64::from(band.0) * self.band_size).min(self.band_size),
+            Some(band) => self.len.saturating_sub(self.start_of(band)).min(self.band_size),
             None => 0,
         });
         let nodes = self.nodes.last().map_or(NODE, |node| node + NODE);
@@ -154,4 +159,16 @@ pub(super) struct Next {
     pub(super) node: Option<u64>,
     /// Where the file ends when it is there.
     pub(super) end: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_band_that_no_disk_reaches() {
+        let mut table = Table::blank(8 << 30, 1 << 20);
+        table.slots.push(Label::of(BandIndex(u32::MAX - 1)));
+        assert_eq!(table.needed(), NODE, "nothing of it can be seen");
+    }
 }
