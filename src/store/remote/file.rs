@@ -145,16 +145,14 @@ impl File {
             return Ok(Part { object: Some(object), offset: 0, len });
         };
         shared.objects.put(&object.key(), &body, Put::Replace)?;
-        {
-            let key = Key::of_object(object, 0);
-            for (n, bytes) in (0..).zip(body.chunks(PAGE as usize)) {
-                let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
-                match held {
-                    Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
-                        cache.adopt(key.after(n * PAGE), bytes.len(), block.clone());
-                    }
-                    _ => cache.keep(key.after(n * PAGE), bytes),
+        let key = Key::of_object(object, 0);
+        for (n, bytes) in (0..).zip(body.chunks(PAGE as usize)) {
+            let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
+            match held {
+                Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
+                    cache.adopt(key.after(n * PAGE), bytes.len(), block.clone());
                 }
+                _ => cache.keep(key.after(n * PAGE), bytes),
             }
         }
         Ok(Part { object: Some(object), offset: 0, len })
