@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::device::ExtentKind;
-use bandsaw::fs::{Attributes, FileSystem, FileSystemMut, NodeId, hfsplus};
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemMut, NodeId, hfsplus};
 use fuser::{
     Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, OpenAccMode, OpenFlags, ReplyEntry,
     Request,
@@ -27,6 +27,9 @@ use crate::stat::{self, View};
 
 /// How long the kernel may keep what it was told: nobody else changes the volume.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long it may keep what it was told of a folder that may change. An answer that it gets behind a change of the folder,
+/// but that was given before, it takes for what is there now: its dates would be wrong for as long as they are kept.
+const SHORT: Duration = Duration::from_millis(20);
 /// The largest write that is asked for in one request.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
 /// Requests of the kernel's own, reading ahead and writing back, that may wait at a time.
@@ -110,6 +113,11 @@ impl VolumeFs {
         if one_spelling || self.change.is_none() { LONG } else { Duration::ZERO }
     }
 
+    /// How long the kernel may keep what an object is like.
+    fn stays(&self, found: &Attributes) -> Duration {
+        if found.kind == FileKind::Folder && self.change.is_some() { SHORT } else { LONG }
+    }
+
     fn found(&self, parent: INodeNo, name: &OsStr) -> Answer<(Attributes, Duration)> {
         let name = utf8(name)?;
         if name.encode_utf16().count() > MAX_NAME {
@@ -121,7 +129,7 @@ impl VolumeFs {
 
     fn entry(&self, answer: Answer<(Attributes, Duration)>, reply: ReplyEntry) {
         match answer {
-            Ok((found, keep)) => reply.entry_with_ttls(&LONG, &keep, &self.view.attr(&found), Generation(0)),
+            Ok((found, keep)) => reply.entry_with_ttls(&self.stays(&found), &keep, &self.view.attr(&found), Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }

@@ -17,7 +17,7 @@ use fuser::{
 
 use super::change::Wanted;
 use super::handles::{Handle, OpenFolder};
-use super::{Answer, LONG, MAX_NAME, O_TRUNC, SEEK_DATA, SEEK_HOLE, VolumeFs, configure, utf8};
+use super::{Answer, MAX_NAME, O_TRUNC, SEEK_DATA, SEEK_HOLE, VolumeFs, configure, utf8};
 
 thread_local! {
     /// What a thread reads into; it stays as large as its largest request.
@@ -50,7 +50,7 @@ impl Filesystem for VolumeFs {
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match self.done(self.fs.attributes(self.view.node(ino))) {
-            Ok(found) => reply.attr(&LONG, &self.view.attr(&found)),
+            Ok(found) => reply.attr(&self.stays(&found), &self.view.attr(&found)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -77,7 +77,7 @@ impl Filesystem for VolumeFs {
         let resized = size.map_or(Ok(()), |len| self.resize(req, node, len));
         let wanted = Wanted { mode, uid, gid, atime, mtime, ctime };
         match resized.and_then(|()| self.describe(node, &wanted)) {
-            Ok(found) => reply.attr(&LONG, &self.view.attr(&found)),
+            Ok(found) => reply.attr(&self.stays(&found), &self.view.attr(&found)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -243,7 +243,7 @@ impl Filesystem for VolumeFs {
             match self.fs.attributes(self.view.node(ino)) {
                 Ok(found) => {
                     // Names and attributes are kept equally long here.
-                    let keep = self.keeps(name);
+                    let keep = self.keeps(name).min(self.stays(&found));
                     Ok(reply.add(ino, next, name, &keep, &self.view.attr(&found), Generation(0)))
                 }
                 // It has gone since the folder was read.

@@ -12,7 +12,7 @@ use crate::fs::hfsplus::catalog::{Found, Object};
 use crate::fs::hfsplus::extents::{ForkDevice, Space};
 use crate::fs::hfsplus::layout::{Cnid, FileRaw, ForkRaw, fork_type, timestamp};
 use crate::fs::hfsplus::stat;
-use crate::fs::{Attributes, Existing, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp};
+use crate::fs::{Attributes, Change, Existing, FileKind, Fork, NodeId, RESOURCE_FORK};
 use crate::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied in one go.
@@ -26,12 +26,25 @@ pub(super) struct OpenFork {
     kind: u8,
     /// Where its bytes are. Requests hold it shared, so that no block is taken from under them.
     file: RwLock<ForkDevice>,
-    /// The date of its contents that the catalog has, or will have when `stale` is dealt with.
-    modified: AtomicU32,
-    /// The date has to be written yet.
-    stale: AtomicBool,
+    date: Arc<ContentDate>,
     /// The contents are compressed, into an attribute or the resource fork: neither fork is written.
     compressed: bool,
+}
+
+/// A fork as the volume knows it from its opening until its closing is done.
+#[derive(Debug)]
+pub(super) struct Known {
+    fork: Weak<OpenFork>,
+    date: Arc<ContentDate>,
+}
+
+/// When the contents of an open fork were changed. It is there until it is written, also while the fork is being closed.
+#[derive(Debug)]
+pub(super) struct ContentDate {
+    /// What the catalog has, or will have when `stale` is dealt with.
+    modified: AtomicU32,
+    /// It has to be written yet.
+    stale: AtomicBool,
 }
 
 /// The same, read-only.
@@ -53,9 +66,12 @@ impl OpenFork {
         let kind = if fork == Fork::Data { fork_type::DATA } else { fork_type::RESOURCE };
         let id = found.object.id();
         let mut forks = shared.open_forks();
-        if let Some(open) = forks.get(&(id, kind)).and_then(Weak::upgrade) {
+        let known = forks.get(&(id, kind));
+        if let Some(open) = known.and_then(|known| known.fork.upgrade()) {
             return Ok(open);
         }
+        // Who closes it now has perhaps a date to write yet, which is this one's too.
+        let date = known.map(|known| known.date.clone());
         let device = device(&volume, file, kind)?;
         let compressed = volume.read.compression(&found.object)?.is_some();
         let open = Arc::new(Self {
@@ -63,11 +79,10 @@ impl OpenFork {
             id,
             kind,
             file: RwLock::new(device),
-            modified: AtomicU32::new(file.dates.content_mod.get()),
-            stale: AtomicBool::new(false),
+            date: date.unwrap_or_else(|| Arc::new(ContentDate::recorded(file.dates.content_mod.get()))),
             compressed,
         });
-        forks.insert((id, kind), Arc::downgrade(&open));
+        forks.insert((id, kind), Known { fork: Arc::downgrade(&open), date: open.date.clone() });
         Ok(open)
     }
 
@@ -103,32 +118,52 @@ impl OpenFork {
             Ok((done, space.device_over(&fork.extents, fork.raw.logical_size.get()), date))
         })?;
         *open = device;
-        self.modified.store(date, Ordering::Relaxed);
+        self.date.modified.store(date, Ordering::Relaxed);
         Ok(!done)
     }
 
-    /// The contents have changed without a change of the catalog. Dates have whole seconds: most writes change nothing.
+    /// The contents have changed without a change of the catalog.
     fn touch(&self) {
-        let now = self.shared.read().date();
+        self.date.touch(self.shared.read().date());
+    }
+}
+
+impl Known {
+    pub(super) fn is_open(&self) -> bool {
+        self.fork.strong_count() > 0
+    }
+}
+
+impl ContentDate {
+    fn recorded(date: u32) -> Self {
+        Self { modified: AtomicU32::new(date), stale: AtomicBool::new(false) }
+    }
+
+    /// Dates have whole seconds: most writes change nothing.
+    fn touch(&self, now: u32) {
         if self.modified.swap(now, Ordering::Relaxed) != now {
             self.stale.store(true, Ordering::Release);
         }
     }
 
-    /// The date was set to something else: none is due any more.
-    pub(super) fn date_was_set(&self, modified: Timestamp) {
-        self.modified.store(date_of(modified), Ordering::Relaxed);
+    /// The catalog has `date`: none is due any more.
+    fn is_recorded(&self, date: u32) {
+        self.modified.store(date, Ordering::Relaxed);
         self.stale.store(false, Ordering::Release);
     }
 
-    /// Writes the date that is due.
-    fn note_date(&self, volume: &mut Volume) -> Result<()> {
+    fn due(&self) -> Option<u32> {
+        self.stale.load(Ordering::Acquire).then(|| self.modified.load(Ordering::Relaxed))
+    }
+
+    /// Writes the date that is due of a fork of `id`.
+    fn note(&self, volume: &mut Volume, id: Cnid) -> Result<()> {
         if !self.stale.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         let date = self.modified.load(Ordering::Relaxed);
         volume.change(|volume| {
-            let Ok((found, mut file)) = file_of(volume, self.id) else { return Ok(()) };
+            let Ok((found, mut file)) = file_of(volume, id) else { return Ok(()) };
             (file.dates.content_mod, file.dates.attribute_mod) = (date.into(), date.into());
             volume.put(found.parent, &found.name, &Object::File(file))
         })
@@ -139,9 +174,9 @@ impl Drop for OpenFork {
     fn drop(&mut self) {
         let mut volume = self.shared.write();
         // Best effort: nobody is left to tell. The next mount removes what has no name.
-        let _ = self.note_date(&mut volume);
+        let _ = self.date.note(&mut volume, self.id);
         let mut forks = self.shared.open_forks();
-        if forks.get(&(self.id, self.kind)).is_some_and(|fork| fork.strong_count() == 0) {
+        if forks.get(&(self.id, self.kind)).is_some_and(|known| !known.is_open()) {
             forks.remove(&(self.id, self.kind));
             volume.bitmap.give_up((self.id, self.kind));
         }
@@ -157,31 +192,37 @@ impl Drop for OpenFork {
     }
 }
 
-/// The forks of a file that are open. They are not let go of by whoever holds the volume.
-pub(super) fn open_forks_of(shared: &Shared, node: NodeId) -> Vec<Arc<OpenFork>> {
-    let forks = shared.open_forks();
-    let of_node = |kind: u8| forks.get(&(Cnid(u32::try_from(node.0).ok()?), kind))?.upgrade();
-    [fork_type::DATA, fork_type::RESOURCE].into_iter().filter_map(of_node).collect()
+/// Changes what is recorded of an object. A date of its contents counts more than one that has yet to be written.
+pub(super) fn set_attributes(shared: &Shared, volume: &mut Volume, node: NodeId, change: &Change) -> Result<()> {
+    volume.set_attributes(node, change)?;
+    if let Some(modified) = change.modified {
+        let forks = shared.open_forks();
+        keys(node).filter_map(|key| forks.get(&key)).for_each(|known| known.date.is_recorded(date_of(modified)));
+    }
+    Ok(())
 }
 
-/// What is recorded of a file, with the date of its contents if that has yet to be written.
-pub(super) fn with_due_date(shared: &Shared, found: Attributes) -> Attributes {
-    let due = |fork: &Arc<OpenFork>| fork.stale.load(Ordering::Acquire).then(|| fork.modified.load(Ordering::Relaxed));
-    let latest = open_forks_of(shared, found.id).iter().filter_map(due).max().and_then(|date| timestamp(date, false));
-    match latest {
-        Some(_) => Attributes { modified: latest, changed: latest, ..found },
-        None => found,
+/// Adds to what is recorded of a file the date of its contents if that has yet to be written. `_volume` is what it was read
+/// from, and not let go of in between: otherwise the date could be written, and be due no more.
+pub(super) fn add_due_date(shared: &Shared, _volume: &Volume, found: &mut Attributes) {
+    let forks = shared.open_forks();
+    let latest = keys(found.id).filter_map(|key| forks.get(&key)?.date.due()).max();
+    if let Some(latest) = latest.and_then(|date| timestamp(date, false)) {
+        (found.modified, found.changed) = (Some(latest), Some(latest));
     }
 }
 
+/// What the forks of a file are known by.
+fn keys(node: NodeId) -> impl Iterator<Item = (Cnid, u8)> {
+    let id = u32::try_from(node.0).ok().map(Cnid);
+    [fork_type::DATA, fork_type::RESOURCE].into_iter().filter_map(move |kind| Some((id?, kind)))
+}
+
 /// Writes the dates that are due of all open files.
-pub(super) fn note_dates(shared: &Arc<Shared>) -> Result<()> {
-    let open: Vec<_> = shared.open_forks().values().filter_map(Weak::upgrade).collect();
+pub(super) fn note_dates(shared: &Shared) -> Result<()> {
     let mut volume = shared.write();
-    let noted = open.iter().try_for_each(|fork| fork.note_date(&mut volume));
-    // Whoever is closed with the last of these wants the volume for itself.
-    drop(volume);
-    noted
+    let known: Vec<_> = shared.open_forks().iter().map(|((id, _), known)| (*id, known.date.clone())).collect();
+    known.iter().try_for_each(|(id, date)| date.note(&mut volume, *id))
 }
 
 /// Puts the contents of `value` in the place of a resource fork.
@@ -271,7 +312,7 @@ impl BlockDevice for OpenFork {
 
     fn flush(&self) -> Result<()> {
         let mut volume = self.shared.write();
-        self.note_date(&mut volume)?;
+        self.date.note(&mut volume, self.id)?;
         volume.commit()
     }
 

@@ -33,10 +33,10 @@ mod xattrs;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(super) use self::bitmap::run_in;
-use self::file::{OpenFork, ReadOnly};
+use self::file::{Known, OpenFork, ReadOnly};
 use self::volume::Volume;
 use super::DEFAULT_CACHE;
 use super::layout::Cnid;
@@ -80,7 +80,7 @@ pub struct HfsPlusMut {
 #[derive(Debug)]
 pub(super) struct Shared {
     volume: RwLock<Volume>,
-    open: Mutex<HashMap<(Cnid, u8), Weak<OpenFork>>>,
+    open: Mutex<HashMap<(Cnid, u8), Known>>,
 }
 
 impl HfsPlusMut {
@@ -138,14 +138,14 @@ impl Shared {
         self.volume.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_forks(&self) -> MutexGuard<'_, HashMap<(Cnid, u8), Weak<OpenFork>>> {
+    fn open_forks(&self) -> MutexGuard<'_, HashMap<(Cnid, u8), Known>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether some fork of `id` is open, so that its blocks must stay.
     fn is_open(&self, id: Cnid) -> bool {
         let forks = self.open_forks();
-        forks.iter().any(|((open, _), fork)| *open == id && fork.strong_count() > 0)
+        forks.iter().any(|((open, _), known)| *open == id && known.is_open())
     }
 }
 
@@ -170,8 +170,12 @@ impl FileSystem for HfsPlusMut {
     }
 
     fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
-        let found = self.shared.read().read.lookup(dir, name)?;
-        Ok(found.map(|found| file::with_due_date(&self.shared, found)))
+        let volume = self.shared.read();
+        let mut found = volume.read.lookup(dir, name)?;
+        if let Some(found) = &mut found {
+            file::add_due_date(&self.shared, &volume, found);
+        }
+        Ok(found)
     }
 
     fn attributes(&self, node: NodeId) -> Result<Attributes> {
@@ -181,15 +185,18 @@ impl FileSystem for HfsPlusMut {
         if u32::try_from(node.0).is_ok_and(|id| volume.is_nameless(Cnid(id))) {
             found.links = 0;
         }
-        drop(volume);
-        Ok(file::with_due_date(&self.shared, found))
+        file::add_due_date(&self.shared, &volume, &mut found);
+        Ok(found)
     }
 
     /// Entries that come or go meanwhile may be told of or not; `each` may change the volume.
     fn list(&self, dir: NodeId, each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>) -> Result<()> {
         let mut after = None;
         loop {
-            let (entries, last) = self.shared.read().read.list_after(dir, after.as_deref(), LISTED_AT_ONCE)?;
+            let volume = self.shared.read();
+            let (mut entries, last) = volume.read.list_after(dir, after.as_deref(), LISTED_AT_ONCE)?;
+            entries.iter_mut().for_each(|entry| file::add_due_date(&self.shared, &volume, &mut entry.attributes));
+            drop(volume);
             for entry in entries {
                 if each(entry)?.is_break() {
                     return Ok(());
@@ -286,14 +293,7 @@ impl FileSystemMut for HfsPlusMut {
     }
 
     fn set_attributes(&self, node: NodeId, change: &Change) -> Result<()> {
-        // Let go of after the volume: whoever is closed wants it for itself.
-        let open = file::open_forks_of(&self.shared, node);
-        let mut volume = self.shared.write();
-        volume.set_attributes(node, change)?;
-        if let Some(modified) = change.modified {
-            open.iter().for_each(|fork| fork.date_was_set(modified));
-        }
-        Ok(())
+        file::set_attributes(&self.shared, &mut self.shared.write(), node, change)
     }
 
     fn set_xattr(&self, node: NodeId, name: &str, value: &dyn BlockDevice, existing: Existing) -> Result<()> {

@@ -46,6 +46,45 @@ fn a_date_that_is_set_while_a_file_is_open_stays() {
     sound(device);
 }
 
+/// A fork that is being closed waits for the volume. Meanwhile its date counts, for who asks and for who opens it anew, and
+/// one that is set counts more.
+#[test]
+fn a_date_is_not_lost_while_a_file_is_being_closed() {
+    let device = empty(2 << 20);
+    let fs = open(&device);
+    let [old, older] = [1_000_000_000, 900_000_000].map(Timestamp::from_seconds);
+    let dated = |moment| Change { modified: Some(moment), ..Change::default() };
+    for set in [false, true] {
+        let id = fs.create(fs.root(), &format!("copied {set}"), &file()).unwrap();
+        let held = fs.open_mut(id, Fork::Data).unwrap();
+        held.set_len(9000, Leave::Any).unwrap();
+        fs.set_attributes(id, &dated(old)).unwrap();
+        held.write_at(0, &bytes(9000, 1)).unwrap();
+        std::thread::scope(|scope| {
+            let mut volume = fs.shared.write();
+            let closing = scope.spawn(move || drop(held));
+            while fs.shared.is_open(Cnid(id.0 as u32)) {
+                std::thread::yield_now();
+            }
+            let mut found = volume.read.attributes(id).unwrap();
+            assert_eq!(found.modified, Some(old), "it is not recorded yet");
+            super::file::add_due_date(&fs.shared, &volume, &mut found);
+            assert_eq!(found.modified, Some(NOW));
+            if set {
+                super::file::set_attributes(&fs.shared, &mut volume, id, &dated(older)).unwrap();
+            }
+            drop(volume);
+            closing.join().unwrap();
+        });
+        fs.unmount().unwrap();
+        assert_eq!(fs.attributes(id).unwrap().modified, Some(if set { older } else { NOW }));
+        let listed = fs.entries(fs.root()).unwrap();
+        assert!(listed.iter().any(|entry| entry.attributes.modified == Some(if set { older } else { NOW })));
+    }
+    drop(fs);
+    sound(device);
+}
+
 #[test]
 fn the_journals_files_are_not_changed() {
     let device = empty(2 << 20);
