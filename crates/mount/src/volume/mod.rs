@@ -29,7 +29,7 @@ use crate::stat::{self, View};
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long it may keep what it was told of a folder that may change. An answer that it gets behind a change of the folder,
 /// but that was given before, it takes for what is there now: its dates would be wrong for as long as they are kept.
-const SHORT: Duration = Duration::from_millis(20);
+const SHORT: Duration = Duration::from_secs(1);
 /// The largest write that is asked for in one request.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
 /// Requests of the kernel's own, reading ahead and writing back, that may wait at a time.

@@ -74,8 +74,11 @@ impl Volume {
         let id = Cnid(file.file_id.get());
         file.flags = (file.flags.get() | record_flags::HAS_LINK_CHAIN).into();
         (file.first_link, file.bsd.special) = (0.into(), 0.into());
-        self.transfer((parent, name), (private, &inode_name(id)), &Object::File(file))?;
-        self.add_link(&mut file, parent, name)?;
+        // For the folder nothing changes: a name of the file was there before and is there now.
+        self.with_dates_of(parent, |volume| {
+            volume.transfer((parent, name), (private, &inode_name(id)), &Object::File(file))?;
+            volume.add_link(&mut file, parent, name)
+        })?;
         Ok(file)
     }
 
@@ -155,7 +158,8 @@ impl Volume {
         let id = self.next_id()?;
         let folder = self.style().private_folder(id, 0);
         let created = folder.dates.create.get();
-        self.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder))?;
+        // Nobody sees it.
+        self.with_dates_of(Cnid::ROOT, |volume| volume.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder)))?;
         self.read.links.set_files_folder(id, created);
         Ok(id)
     }

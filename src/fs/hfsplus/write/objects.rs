@@ -169,6 +169,16 @@ impl Volume {
         self.change_folder(id, |folder| (folder.dates.content_mod, folder.dates.attribute_mod) = (date.into(), date.into()))
     }
 
+    /// Does something to a folder's entries that leaves its dates as they are.
+    pub(super) fn with_dates_of<T>(&mut self, id: Cnid, entries: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let found = self.find(NodeId(id.0.into()))?;
+        let done = entries(self)?;
+        if let Object::Folder(before) = found.object {
+            self.change_folder(id, |folder| folder.dates = before.dates)?;
+        }
+        Ok(done)
+    }
+
     fn change_folder(&mut self, id: Cnid, change: impl FnOnce(&mut crate::fs::hfsplus::layout::FolderRaw)) -> Result<()> {
         let Some(Found { parent, name, object: Object::Folder(mut folder) }) = self.read.catalog.by_id(id)? else {
             return Err(Error::not_found(LAYER, format!("folder {id}")));

@@ -187,6 +187,25 @@ fn files_have_several_names() {
     sound(device.clone());
 }
 
+/// A second name makes the first a link too, which changes nothing in the folder that has it, nor in the root folder, which
+/// gets a folder that nobody sees.
+#[test]
+fn a_second_name_changes_no_other_folder() {
+    let device = empty(2 << 20);
+    let fs = open(&device);
+    let [here, there] = ["here", "there"].map(|name| fs.create(fs.root(), name, &folder()).unwrap());
+    let id = fs.create(here, "first", &file()).unwrap();
+    let old = Some(Timestamp::from_seconds(1_000_000_000));
+    for dir in [fs.root(), here, there] {
+        fs.set_attributes(dir, &Change { modified: old, changed: old, ..Change::default() }).unwrap();
+    }
+    fs.link(id, there, "second").unwrap();
+    let dates = [fs.root(), here, there].map(|dir| fs.attributes(dir).unwrap()).map(|dir| (dir.modified, dir.changed));
+    assert_eq!(dates, [(old, old), (old, old), (Some(NOW), Some(NOW))]);
+    fs.unmount().unwrap();
+    sound(device);
+}
+
 #[test]
 fn a_file_that_is_removed_stays_for_those_who_have_it_open() {
     let device = empty(4 << 20);
