@@ -17,6 +17,7 @@ mod parts;
 pub(crate) mod place;
 mod recognise;
 pub(crate) mod remote;
+mod section;
 mod site;
 pub(crate) mod snapshot;
 pub mod stack;
@@ -47,6 +48,7 @@ pub use image::{Image, Layer};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
 pub use remote::{LocalCache, Reach};
+pub use section::Section;
 pub use survey::CUT_SHORT;
 pub(crate) use survey::is_blank;
 use survey::survey_disk;
@@ -74,6 +76,8 @@ pub struct OpenOptions<'a> {
     pub shadows: &'a [PathBuf],
     /// Of an APFS container the transaction of an older checkpoint, which is then read. `None`: the newest that is whole.
     pub checkpoint: Option<u64>,
+    /// Take these sectors of the disk for all of it.
+    pub section: Option<Section>,
     /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again for changes that wait to be
     /// made.
     pub cache: usize,
@@ -92,6 +96,7 @@ impl Default for OpenOptions<'_> {
             keys: None,
             shadows: &[],
             checkpoint: None,
+            section: None,
             cache: DEFAULT_CACHE,
             reach: Reach::default(),
             glance: false,
@@ -133,6 +138,9 @@ impl Found {
 /// Opens layer after layer and keeps them in `layers`.
 fn build(path: &Path, options: &OpenOptions, layers: &mut Vec<Layer>) -> Result<Found> {
     let mut found = open_disk(path, options, layers)?;
+    if let Some(section) = options.section {
+        found.disk = section.of(found.disk)?;
+    }
     survey_disk(&mut found, options, layers)?;
     Ok(found)
 }

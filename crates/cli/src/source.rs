@@ -11,7 +11,7 @@ use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
-use bandsaw::open::{self, Image, Keys, OpenOptions, Reach, Wanted};
+use bandsaw::open::{self, Image, Keys, OpenOptions, Reach, Section, Wanted};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
@@ -36,6 +36,9 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     /// Read an APFS container as of the checkpoint of transaction XID, of those that `bandsaw info` lists
     #[arg(long, value_name = "XID")]
     checkpoint: Option<u64>,
+    /// The part of the disk that is meant; a verb that lets users say so has an option for it.
+    #[arg(skip)]
+    section: Option<Section>,
     /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes that wait; 16m without it
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     catalog_memory: Option<u64>,
@@ -76,6 +79,11 @@ impl Opening {
         self.unlocking.on_stdin()
     }
 
+    /// The same for a part of the disk.
+    pub(crate) fn of_section(&self, section: Option<Section>) -> Self {
+        Self { section, ..self.clone() }
+    }
+
     /// The same with these layers over the image.
     pub(crate) fn with_layers(&self, layers: Vec<PathBuf>) -> Outcome<Self> {
         match self.shadows.is_empty() {
@@ -112,6 +120,7 @@ impl<U: Args + Keys> Opening<U> {
             keys: Some(&self.unlocking),
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
+            section: self.section,
             cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             reach: self.reach(),
             glance: false,

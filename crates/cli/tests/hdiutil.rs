@@ -305,6 +305,25 @@ fn attached_until_it_is_detached() {
     assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
     assert_eq!(scratch.ok(&["cat", "a.dmg:/letter", "--shadow", "a.dmg_shadow"]), "to nobody");
 
+    // A volume without a partition map is on the disk itself. A partition can be taken for such a disk.
+    said("create -size 5m -fs HFS+ -layout NONE -volname Whole c");
+    let told = said("attach c.dmg -mountpoint at -plist");
+    let told = plist::Value::from_reader_xml(told.as_bytes()).unwrap();
+    let [whole] = at(&told, &["system-entities"]).as_array().unwrap().as_slice() else { panic!("{told:?}") };
+    assert_eq!(at(whole, &["mount-point"]).as_string(), folder.to_str());
+    said("detach /dev/disk1");
+    let facts = scratch.json(&["info", "a.dmg"]);
+    let [first, count] = ["offset", "size"].map(|key| facts["partition_map"]["partitions"][0][key].as_u64().unwrap() / 512);
+    for section in [format!("{first},{count}"), format!("{first}-{}", first + count - 1), first.to_string()] {
+        let told = said(&format!("attach -section {section} -mountpoint at a.dmg"));
+        assert!(told.contains("/at\n"), "{section}: {told}");
+        fs::write(scratch.path("at/letter"), &section).unwrap();
+        said("detach disk1");
+        assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), section);
+    }
+    assert!(stderr(&call("attach a.dmg -section 20480,1")).contains("the section does not lie within the 20480 sectors"));
+    assert!(stderr(&call("attach a.dmg -section 2-1")).contains("2-1 is none of START, FIRST-LAST and START,COUNT"));
+
     // Nothing to be mounted on it.
     scratch.ok(&["create", "blank.img", "--size", "1m", "--fs", "none"]);
     for line in ["attach blank.img", "diskutil image attach blank.img"] {

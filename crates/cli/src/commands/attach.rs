@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bandsaw::open::Section;
 use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
@@ -27,6 +28,7 @@ Examples:
   bandsaw attach App.dmg                       disk1s1  HFS+  App  /Volumes/App  read-only
   bandsaw attach vm.asif                       disk1    ASIF  vm.img  /dev/nbd0
   bandsaw attach Docs.sparsebundle --mountpoint /mnt/docs
+  bandsaw attach Stick.img --section 2048,65536    a partition that no map tells of
   bandsaw attach Disk.asif --nomount           the disk as one file, for programs that know disks
   bandsaw detach disk1")]
 pub(crate) struct Attach {
@@ -45,6 +47,9 @@ pub(crate) struct Attach {
     /// Mount volumes on folders, or show the disk of --nomount as a file, also where the kernel would take the disk
     #[arg(long)]
     folders: bool,
+    /// Take these sectors of the disk for all of it: START, FIRST-LAST or START,COUNT
+    #[arg(long, value_name = "SECTORS")]
+    section: Option<Section>,
     /// For the faces of other programs: as --nomount where no volume can be mounted
     #[arg(long, hide = true, conflicts_with = "nomount")]
     or_disk: bool,
@@ -64,9 +69,10 @@ impl Attach {
         let is_told = self.mountpoint.is_some() || self.mountroot.is_some() || !self.serving.options.is_empty();
         let for_kernel = !(self.folders || is_told || address.volume.is_some());
         let absolute = |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        let opening = self.opening.of_section(self.section);
         let job = Job {
             address,
-            opening: &self.opening,
+            opening: &opening,
             options: self.serving.mount_options()?,
             places: match (&self.mountpoint, self.nomount) {
                 (Some(folder), _) => Places::Volume(absolute(folder)),

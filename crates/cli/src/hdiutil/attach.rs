@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use bandsaw::open::Section;
 use bandsaw::{Error, Kind};
 use plist::Value as Plist;
 
 use super::call::{Call, usage};
-use super::facts::{dictionary, disk_hint, text, volume_hint};
-use super::table::Effect::{Done, Ignored, Refused};
+use super::facts::{dictionary, disk_hint, is_volume, text, volume_hint};
+use super::table::Effect::{Done, Ignored};
 use super::table::Takes::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::attach::{Attached, AttachedVolume, launch};
@@ -31,7 +32,7 @@ const OPTIONS: &[Opt] = &[
     opt(&["kernel", "nokernel"], Nothing, Ignored("a process of its own serves each image")),
     opt(&["notremovable"], Nothing, Ignored("there is no eject button")),
     opt(&["drivekey"], Value("key=value"), Ignored("there is no registry of devices")),
-    opt(&["section"], Value("range"), Refused("an image is attached whole")),
+    opt(&["section"], Value("range"), Done("these sectors of the disk: START, FIRST-LAST or START,COUNT")),
     opt(
         &["verify", "noverify"],
         Nothing,
@@ -73,6 +74,10 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     if call.has("readonly") {
         words.push("--read-only".into());
     }
+    if let Some(section) = call.value("section") {
+        section.parse::<Section>().map_err(usage)?;
+        words.extend(["--section".into(), section.into()]);
+    }
     let mounts = match call.value("mount") {
         Some("optional") if !call.has("nomount") => {
             words.push("--or-disk".into());
@@ -109,20 +114,26 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
 /// The device and what is mounted, in the three columns that are promised to programs, or as a property list.
 fn tell(call: &Call, attached: &Attached) -> Outcome {
     let scheme = disk_hint(attached.scheme.as_deref());
+    // Without a partition map the disk itself is the volume, or it is shown as a file.
+    let (of_disk, volumes): (Vec<_>, Vec<_>) = attached.volumes.iter().partition(|volume| volume.device == attached.device);
+    let whole = of_disk.first().filter(|volume| is_volume(&volume.format));
     if call.has("plist") {
-        let disk = dictionary([
-            ("dev-entry", text(format!("/dev/{}", attached.device))),
-            ("content-hint", text(scheme)),
-            ("unmapped-content-hint", text(scheme)),
-            ("potentially-mountable", Plist::Boolean(false)),
-        ]);
-        let volumes = attached.volumes.iter().filter(|volume| volume.device != attached.device).map(entity);
-        let entities = std::iter::once(disk).chain(volumes).collect();
+        let blank = || {
+            dictionary([
+                ("dev-entry", text(format!("/dev/{}", attached.device))),
+                ("content-hint", text(scheme)),
+                ("unmapped-content-hint", text(scheme)),
+                ("potentially-mountable", Plist::Boolean(false)),
+            ])
+        };
+        let disk = whole.map_or_else(blank, |volume| entity(volume));
+        let entities = std::iter::once(disk).chain(volumes.into_iter().map(entity)).collect();
         return call.plist(dictionary([("system-entities", Plist::Array(entities))]));
     }
     let line = |device: &str, hint: &str, place: &str| format!("{:20}\t{hint:30}\t{place}\n", format!("/dev/{device}"));
-    let mut out = line(&attached.device, scheme, "");
-    for volume in attached.volumes.iter().filter(|volume| volume.device != attached.device) {
+    let place = whole.map_or("".into(), |volume| volume.mount_point.to_string_lossy());
+    let mut out = line(&attached.device, scheme, &place);
+    for volume in volumes {
         out += &line(&volume.device, volume_hint(&volume.format), &volume.mount_point.to_string_lossy());
     }
     call.tell(&out)

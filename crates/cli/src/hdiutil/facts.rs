@@ -75,6 +75,11 @@ pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
     }
 }
 
+/// Whether this is the name of a file system, and not the code of an image.
+pub(super) fn is_volume(format: &str) -> bool {
+    format.starts_with("HFS") || format == "APFS"
+}
+
 /// What stands beside a volume there: what a map calls a partition that holds it.
 pub(super) fn volume_hint(format: &str) -> &'static str {
     if format.starts_with("HFS") { "Apple_HFS" } else { "Apple_APFS" }
