@@ -20,13 +20,15 @@ use super::new_prefix;
 
 /// What a process that this test starts is to do: `write ENDPOINT PREFIX CACHE FLUSH FIRST`, `race ENDPOINT PREFIX ROUNDS`.
 const JOB: &str = "BANDSAW_OBJECT_STORE_JOB";
-/// How often writers are killed, and how many rounds a race has, instead of the few of an ordinary run.
-const ROUNDS: &str = "BANDSAW_OBJECT_STORE_ROUNDS";
+/// How often writers are killed, instead of the few times of an ordinary run.
+const KILLS: &str = "BANDSAW_OBJECT_STORE_ROUNDS";
+/// How many rounds a race has.
+const RACES: &str = "BANDSAW_OBJECT_STORE_RACES";
 
 const SIZE: CreateOptions = CreateOptions { len: 32 << 20, band_size: Some(1 << 20) };
 
-fn rounds(few: u64) -> u64 {
-    std::env::var(ROUNDS).map_or(few, |rounds| rounds.parse().unwrap())
+fn rounds(variable: &str, few: u64) -> u64 {
+    std::env::var(variable).map_or(few, |rounds| rounds.parse().unwrap())
 }
 
 fn open(endpoint: &str, prefix: &str, options: &RemoteOptions) -> bandsaw::Result<Arc<Remote>> {
@@ -98,7 +100,7 @@ pub(super) fn writers_are_killed(ceph: &Ceph) {
         // What each may hold: what was not acknowledged may still be on its way to the store.
         let mut sectors: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let (mut next, mut kept) = (1, 0);
-        for round in 0..rounds(3) {
+        for round in 0..rounds(KILLS, 3) {
             let mut writer = child(&["write", &ceph.endpoint(), &prefix, cache, flush, &next.to_string()]);
             let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
             let mut said = lines.map_while(Result::ok).filter(|line| line.contains("opened") || line.contains("flushed"));
@@ -162,7 +164,7 @@ fn race(endpoint: &str, prefix: &str, rounds: u64) {
 
 /// Two processes take a bundle from each other. In no generation both have a flush acknowledged.
 pub(super) fn two_processes_race(ceph: &Ceph) {
-    let (prefix, rounds) = (new_prefix(), rounds(12).to_string());
+    let (prefix, rounds) = (new_prefix(), rounds(RACES, 12).to_string());
     drop(open(&ceph.endpoint(), &prefix, &thief()).unwrap());
     let mut racers = [(); 2].map(|()| child(&["race", &ceph.endpoint(), &prefix, &rounds]));
     let mut acknowledged: BTreeMap<u64, usize> = BTreeMap::new();

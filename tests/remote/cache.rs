@@ -9,6 +9,7 @@ use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
 use bandsaw::store::{CacheOptions, FlushTo, MemoryStore, Objects, Open, Put, Remote, RemoteOptions, Store};
 use bandsaw::testing::conformance::{Devices, Stores};
+use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore};
 use bandsaw::testing::model::{Model, operations};
 use bandsaw::testing::object_faults::{FaultyObjects, Request};
 use bandsaw::testing::power_cut::Keep;
@@ -283,6 +284,37 @@ fn power_cuts_of_local_flushes() {
             disk = disk.crash(if random.one_in(3) { Keep::Nothing } else { Keep::Some(random.within(0..u64::MAX)) });
             drop((bundle, cut));
         }
+    }
+}
+
+/// What the journal tells of is not written over before another one stands in its place, or none.
+#[test]
+fn blocks_stay_as_long_as_the_journal_tells_of_them() {
+    let objects = memory();
+    // More than the cache holds.
+    let other = Random::new(6).bytes(20 * MIB as usize);
+    store(&writer(&objects).unwrap(), "bands/9", &other).unwrap();
+    for (name, is_torn) in [("bands/0", false), ("bands/1", true)] {
+        let (faults, folder) = (Faults::new(), folder());
+        let faulty: Arc<dyn Store> = Arc::new(FaultyStore::new(folder.clone(), &faults));
+        let remote = Remote::open(objects.clone(), &with_cache(&faulty, FlushTo::Local)).unwrap();
+        store(&remote, name, &[1; 60_000]).unwrap();
+        // The store gets it, and the journal that is not needed any more stays where it is.
+        faults.break_all(Call::Remove, Fault::Io);
+        if is_torn {
+            let file = remote.open(name, Open::Write).unwrap().unwrap();
+            file.write_at(0, &[2; 60_000]).unwrap();
+            // First the block is written, then the record.
+            faults.fail(Call::Write, 2, Fault::NoSpace);
+            assert!(file.flush().is_err());
+        } else {
+            assert!(remote.checkpoint(&|_| Ok(())).is_err());
+        }
+        assert!(faults.happened() > u64::from(is_torn));
+        assert!(load(&remote, "bands/9").unwrap() == other);
+        drop(remote);
+        let again = Remote::open(objects.clone(), &with_cache(&folder, FlushTo::Local)).unwrap();
+        assert!(load(&again, name).unwrap() == [1; 60_000]);
     }
 }
 

@@ -81,6 +81,9 @@ pub(in super::super) struct Journal {
     writers: Vec<Writer>,
     /// Everything that counts, with the number of the flush that it is from.
     names: BTreeMap<String, (u64, Recorded)>,
+    /// What counts no more, but is what the stored journal tells after a crash: its blocks must stay what they are until another
+    /// one is durable.
+    outdated: Vec<Recorded>,
     /// Flushes so far.
     pub(in super::super) flushes: u64,
     /// Nothing is to be recorded for now.
@@ -118,7 +121,7 @@ impl Journal {
             names.insert(name, (0, recorded));
         }
         let (part, writers) = (found.part, found.writers);
-        Self { store, file: None, len: 0, first: 0, part, writers, names, flushes: 0, paused: false }
+        Self { store, file: None, len: 0, first: 0, part, writers, names, outdated: Vec::new(), flushes: 0, paused: false }
     }
 
     /// Names of which the store does not have what was flushed.
@@ -180,12 +183,12 @@ impl Journal {
         self.flushes += 1;
         let flush = self.flushes;
         let Some(file) = self.file.clone().filter(|_| self.len < LONG.max(self.first * 4)) else {
-            self.names.extend(names.into_iter().map(|(name, recorded)| (name, (flush, recorded))));
+            self.count(names, flush);
             return self.rewrite();
         };
         let bytes = self.encode(names.iter())?;
         let at = self.len;
-        self.names.extend(names.into_iter().map(|(name, recorded)| (name, (flush, recorded))));
+        self.count(names, flush);
         // After an error the next record begins a new file.
         self.file = None;
         file.set_len(at + bytes.len() as u64, Leave::Any)?;
@@ -193,14 +196,21 @@ impl Journal {
         file.flush()?;
         self.len = at + bytes.len() as u64;
         self.file = Some(file);
+        self.outdated.clear();
         Ok(())
+    }
+
+    fn count(&mut self, names: BTreeMap<String, Recorded>, flush: u64) {
+        let before = names.into_iter().filter_map(|(name, recorded)| self.names.insert(name, (flush, recorded)));
+        self.outdated.extend(before.map(|(_, recorded)| recorded));
     }
 
     /// The store has what was recorded up to a flush, and what was changed since may be there too.
     pub(in super::super) fn settle(&mut self, flush: u64) -> Result<()> {
-        let before = self.names.len();
+        let settled = self.names.values().filter(|(recorded, _)| *recorded <= flush);
+        self.outdated.extend(settled.map(|(_, recorded)| recorded.clone()));
         self.names.retain(|_, (recorded, _)| *recorded > flush);
-        if self.names.len() == before { Ok(()) } else { self.rewrite() }
+        if self.outdated.is_empty() { Ok(()) } else { self.rewrite() }
     }
 
     /// Puts a new file with everything that counts in the place of the old one; none where nothing does.
@@ -208,11 +218,14 @@ impl Journal {
         self.file = None;
         if self.names.is_empty() {
             self.store.remove(JOURNAL)?;
-            return self.store.sync();
+            self.store.sync()?;
+            self.outdated.clear();
+            return Ok(());
         }
         let bytes = self.encode(self.names())?;
         self.store.put(JOURNAL, &bytes, Put::Replace)?;
         self.store.sync()?;
+        self.outdated.clear();
         (self.len, self.first) = (bytes.len() as u64, bytes.len() as u64);
         self.file = self.store.open(JOURNAL, Open::Write)?;
         Ok(())
