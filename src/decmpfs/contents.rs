@@ -1,11 +1,11 @@
 //! Contents in a resource fork as a device: any place can be read, and only the chunks touched are decoded.
 
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use super::fork::PackedFork;
 use super::table::Table;
 use super::{CHUNK, LAYER, Method, chunk};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Lent, read_only};
@@ -17,7 +17,7 @@ const AHEAD: u64 = 8;
 /// A compressed file's contents.
 #[derive(Debug)]
 pub(super) struct Contents {
-    fork: Arc<dyn BlockDevice>,
+    fork: PackedFork,
     table: Table,
     method: Method,
     len: u64,
@@ -34,7 +34,7 @@ struct Recent {
 }
 
 impl Contents {
-    pub(super) fn new(fork: Arc<dyn BlockDevice>, table: Table, method: Method, len: u64) -> Self {
+    pub(super) fn new(fork: PackedFork, table: Table, method: Method, len: u64) -> Self {
         Self { fork, table, method, len, recent: Mutex::default() }
     }
 
@@ -50,7 +50,7 @@ impl Contents {
 
     /// Decodes `chunks` into `plain`, which has their length, on all cores.
     fn decode(&self, chunks: Range<u64>, plain: &mut [u8]) -> Result<()> {
-        let places = self.table.places(&*self.fork, chunks.clone())?;
+        let places = self.table.places(&self.fork, chunks.clone())?;
         let single = places.len() <= 1;
         let mut work = places.into_iter().zip(plain.chunks_mut(CHUNK as usize)).zip(chunks);
         let one = |((place, plain), number): ((Range<u64>, &mut [u8]), u64)| {
@@ -67,15 +67,7 @@ impl Contents {
     }
 
     fn decode_one(&self, place: &Range<u64>, plain: &mut [u8]) -> Result<()> {
-        thread_local! {
-            static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
-        // Taken rather than borrowed: the device below may be one of these, too.
-        let mut packed = PACKED.take();
-        packed.resize((place.end - place.start) as usize, 0);
-        let decoded = self.fork.read_at(place.start, &mut packed).and_then(|()| chunk::decode(self.method, &packed, plain));
-        PACKED.set(packed);
-        decoded
+        self.fork.with(place.clone(), |packed| chunk::decode(self.method, packed, plain))
     }
 
     /// Makes `chunk` and, for who reads on, those behind it recent.
@@ -103,16 +95,18 @@ impl BlockDevice for Contents {
         let (mut at, mut rest) = (offset, buf);
         while at < end {
             let chunk = at / CHUNK;
-            // Whole chunks, more than are worth keeping, go where they are wanted.
+            // Whole chunks go where they are wanted if they are more than are worth keeping, or nothing comes behind them.
             let whole = if end == self.len { self.table.chunks } else { end / CHUNK };
-            if at.is_multiple_of(CHUNK) && whole >= chunk + AHEAD {
+            let is_kept = recent.chunks.contains(&chunk);
+            let is_rest = end == self.len && !is_kept;
+            if at.is_multiple_of(CHUNK) && (is_rest || whole >= chunk + AHEAD) {
                 let bytes = self.bytes(&(chunk..whole));
                 let (now, later) = rest.split_at_mut((bytes.end - bytes.start) as usize);
                 self.decode(chunk..whole, now)?;
                 (at, rest) = (bytes.end, later);
                 continue;
             }
-            if !recent.chunks.contains(&chunk) {
+            if !is_kept {
                 recent = self.load(chunk, reads_on || end > (chunk + 1) * CHUNK)?;
             }
             let bytes = self.bytes(&recent.chunks);

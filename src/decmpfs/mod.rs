@@ -7,6 +7,7 @@
 mod chunk;
 mod contents;
 mod encode;
+mod fork;
 pub(crate) mod layout;
 mod pack;
 mod table;
@@ -21,10 +22,11 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use self::contents::Contents;
+use self::fork::PackedFork;
 use self::layout::{HeaderRaw, MAGIC, MAX_ATTRIBUTE};
 use self::table::Table;
 use self::zeros::Zeros;
-use crate::device::{BlockDevice, BlockDeviceExt, Memory};
+use crate::device::{BlockDevice, Memory};
 use crate::{Error, Kind, Result};
 
 pub use self::pack::{Bounds, MAX_LEN, Packed, Packing, Plain, pack};
@@ -37,8 +39,6 @@ const LAYER: &str = "decmpfs";
 pub(crate) const CHUNK: u64 = 65536;
 /// Contents in an attribute are no longer than this. macOS writes one chunk at most; this bounds what damage can ask for.
 const MAX_INLINE: u64 = 4 << 20;
-/// Forks up to this size are read in one go.
-const SMALL_FORK: u64 = 2 * CHUNK;
 
 /// How chunks are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,12 +131,8 @@ pub fn contents(value: &[u8], fork: impl FnOnce() -> Result<Arc<dyn BlockDevice>
         }
         Some((_, Place::Nowhere)) => Ok(Arc::new(Zeros { len: size })),
         Some((method, Place::Fork)) => {
-            let mut fork = fork()?;
-            let len = fork.info().len;
-            if len <= SMALL_FORK {
-                fork = Arc::new(Memory::read_only(fork.read_vec(0, len as usize)?));
-            }
-            let table = Table::open(&*fork, method, size)?;
+            let fork = PackedFork::new(fork()?)?;
+            let table = Table::open(&fork, method, size)?;
             Ok(Arc::new(Contents::new(fork, table, method, size)))
         }
         Some((_, Place::Server)) => {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes, little_endian::U32};
 
+use super::fork::PackedFork;
 use super::layout::{EntryRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
 use super::{CHUNK, LAYER, Method};
-use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Result};
 
 /// The longest chunk that is accepted: twice its contents, as LZFSE makes some longer than they were.
@@ -32,7 +32,7 @@ enum Form {
 
 impl Table {
     /// Reads the head of the table of `size` bytes of contents.
-    pub(super) fn open(fork: &dyn BlockDevice, method: Method, size: u64) -> Result<Self> {
+    pub(super) fn open(fork: &PackedFork, method: Method, size: u64) -> Result<Self> {
         let (len, chunks) = (fork.info().len, size.div_ceil(CHUNK));
         if chunks == 0 {
             return Ok(Self { form: Form::Offsets, fork: len, chunks });
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// Where `chunks` are in the fork. At most the fork's own length is asked of memory.
-    pub(super) fn places(&self, fork: &dyn BlockDevice, chunks: Range<u64>) -> Result<Vec<Range<u64>>> {
+    pub(super) fn places(&self, fork: &PackedFork, chunks: Range<u64>) -> Result<Vec<Range<u64>>> {
         let count = (chunks.end - chunks.start) as usize;
         match self.form {
             Form::Resource { base } => {
@@ -87,9 +87,12 @@ impl Table {
         }
     }
 
-    fn bytes(&self, fork: &dyn BlockDevice, at: u64, len: usize) -> Result<Vec<u8>> {
+    fn bytes(&self, fork: &PackedFork, at: u64, len: usize) -> Result<Vec<u8>> {
         match at.checked_add(len as u64) {
-            Some(end) if end <= self.fork => fork.read_vec(at, len),
+            Some(end) if end <= self.fork => {
+                let mut bytes = vec![0; len];
+                fork.read_at(at, &mut bytes).map(|()| bytes)
+            }
             _ => Err(short(self.fork, at, len)),
         }
     }
@@ -109,7 +112,7 @@ impl Table {
     }
 }
 
-fn read(fork: &dyn BlockDevice, at: u64, buf: &mut [u8]) -> Result<()> {
+fn read(fork: &PackedFork, at: u64, buf: &mut [u8]) -> Result<()> {
     let len = fork.info().len;
     match at.checked_add(buf.len() as u64) {
         Some(end) if end <= len => fork.read_at(at, buf),

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::codec::{Codec, Encoder, Level};
+use crate::device::BlockDeviceExt;
 
 fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {
     let mut value =

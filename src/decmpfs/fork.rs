@@ -1,0 +1,58 @@
+//! The resource fork that holds the chunks.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::device::{Access, BlockDevice, BlockDeviceExt, Info};
+
+/// Forks up to this size are read in one go.
+const SMALL: u64 = 2 * super::CHUNK;
+
+/// A resource fork. A small one is in memory: it costs one read, and no copy of what is decoded.
+#[derive(Debug)]
+pub(super) enum PackedFork {
+    Memory(Vec<u8>),
+    Device(Arc<dyn BlockDevice>),
+}
+
+impl PackedFork {
+    pub(super) fn new(fork: Arc<dyn BlockDevice>) -> Result<Self> {
+        let len = fork.info().len;
+        if len <= SMALL { Ok(Self::Memory(fork.read_vec(0, len as usize)?)) } else { Ok(Self::Device(fork)) }
+    }
+
+    pub(super) fn info(&self) -> Info {
+        match self {
+            Self::Memory(bytes) => Info { len: bytes.len() as u64, block: 512, write: 1, discard: 1, access: Access::ReadOnly },
+            Self::Device(fork) => fork.info(),
+        }
+    }
+
+    /// Fills `buf` from `offset` on, all of which is within the fork.
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Memory(bytes) => buf.copy_from_slice(&bytes[offset as usize..][..buf.len()]),
+            Self::Device(fork) => fork.read_at(offset, buf)?,
+        }
+        Ok(())
+    }
+
+    /// Hands the bytes at `place`, which is within the fork, to `each`.
+    pub(super) fn with<R>(&self, place: Range<u64>, each: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+        thread_local! {
+            static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        let fork = match self {
+            Self::Memory(bytes) => return each(&bytes[place.start as usize..place.end as usize]),
+            Self::Device(fork) => fork,
+        };
+        // Taken rather than borrowed: the device below may hold a compressed file, too.
+        let mut packed = PACKED.take();
+        packed.resize((place.end - place.start) as usize, 0);
+        let result = fork.read_at(place.start, &mut packed).and_then(|()| each(&packed));
+        PACKED.set(packed);
+        result
+    }
+}
