@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromZeros, transmute};
 
 use super::XID;
 use super::node::put;
@@ -19,7 +19,7 @@ use crate::fs::bitmap::set_bits;
 use crate::fs::build::output::Output;
 
 /// CIBs that are written at a time: of 8 TiB there are 521, and filling memory that was never touched costs more than a few calls.
-const CIBS_AT_A_TIME: u64 = 32;
+const CIBS_AT_A_TIME: u64 = 16;
 
 /// The space of a container whose used blocks are its first ones.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl<'a> Space<'a> {
         out.seek(self.places.pool.0 * size)?;
         self.append_bits(out, &self.places.used())?;
         for index in 0..self.geometry.cibs {
-            if index > 0 && index.is_multiple_of(CIBS_AT_A_TIME) {
+            if index.is_multiple_of(CIBS_AT_A_TIME) {
                 out.flush()?;
             }
             out.append_with(size as usize, |block| {
@@ -113,23 +113,25 @@ impl<'a> Space<'a> {
     /// Fills a block.
     fn chunk_info(&self, index: u64, block: &mut [u8]) {
         let chunks = index * self.per_cib..((index + 1) * self.per_cib).min(self.geometry.chunks);
-        block.fill(0);
-        put(block, 0, &info_head(object_type::CHUNK_INFO, (self.cib(index), XID), index, &chunks));
-        let mut at = size_of::<ChunkInfoRaw>();
-        for chunk in chunks {
+        let at = put(block, 0, &info_head(object_type::CHUNK_INFO, (self.cib(index), XID), index, &chunks));
+        let (entries, rest) = block[at..].as_chunks_mut::<{ size_of::<ChunkRaw>() }>();
+        let (entries, unused) = entries.split_at_mut((chunks.end - chunks.start) as usize);
+        unused.as_flattened_mut().fill(0);
+        rest.fill(0);
+        for (chunk, entry) in chunks.zip(entries) {
             let first = chunk * self.per_chunk;
             let blocks = (self.geometry.blocks - first).min(self.per_chunk);
-            let used = self.places.used_of(first..first + blocks);
+            // Nearly all of a large container's chunks are free.
+            let used = if first < self.places.end { self.places.used_of(first..first + blocks) } else { 0 };
             let bitmap = if used > 0 { self.places.pool.0 + chunk } else { 0 };
-            let raw = ChunkRaw {
+            *entry = transmute!(ChunkRaw {
                 xid: XID.into(),
                 first: first.into(),
                 // A chunk has 2^15 blocks of 4096 bytes, and larger blocks give 2^19.
                 blocks: (blocks as u32).into(),
                 free: ((blocks - used) as u32).into(),
                 bitmap: bitmap.into(),
-            };
-            at += put(block, at, &raw);
+            });
         }
         seal(block);
     }
