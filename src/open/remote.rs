@@ -156,10 +156,7 @@ mod reach {
 
     use super::*;
     use crate::store::objects::has_any;
-    use crate::store::{Bucket, BucketOptions, BucketPlace, CacheOptions, Local, ObjectFolder, web};
-
-    /// Bytes of a bucket's objects that are kept at hand.
-    const MEMORY: u64 = 64 << 20;
+    use crate::store::{Bucket, BucketOptions, BucketPlace, CacheOptions, Local, web};
 
     fn place(url: &str) -> Result<BucketPlace> {
         let invalid =
@@ -206,9 +203,6 @@ mod reach {
             let status = remote.status();
             return Ok((remote, status));
         }
-        if access == Access::ReadOnly && reach.cache.is_none() && !is_written_in_place(&*objects)? {
-            return Ok((Arc::new(ObjectFolder::new(objects, MEMORY)), Status::default()));
-        }
         let remote = open(url, objects, access, reach)?;
         let status = remote.status();
         Ok((remote, status))
@@ -244,12 +238,8 @@ mod reach {
 
     /// Whether there is a bundle, or was one.
     fn is_bundle(objects: &dyn Objects) -> Result<bool> {
-        Ok(is_written_in_place(objects)? || objects.stat("Info.plist")?.is_some() || objects.stat("Info.bckup")?.is_some())
-    }
-
-    /// Whether the newest state of a bundle is that of its log, see docs/formats/object-store.md, and not the plain names'.
-    fn is_written_in_place(objects: &dyn Objects) -> Result<bool> {
-        has_any(objects, ".bandsaw/manifest/", &|_| true)
+        let has_log = has_any(objects, ".bandsaw/manifest/", &|_| true)?;
+        Ok(has_log || objects.stat("Info.plist")?.is_some() || objects.stat("Info.bckup")?.is_some())
     }
 
     pub(super) fn file(url: &str) -> Result<Arc<dyn BlockDevice>> {

@@ -27,7 +27,7 @@ pub use local::{Local, LocalFile};
 #[cfg(feature = "testing")]
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
-pub use objects::{Fill, MemoryObjects, ObjectFolder, ObjectMeta, Objects};
+pub use objects::{Fill, MemoryObjects, ObjectMeta, Objects, Piece};
 pub use remote::{CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status};
 
 /// A folder of devices.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
-use bandsaw::store::{ObjectMeta, Objects, Put, Remote, RemoteOptions, Store};
+use bandsaw::store::{Objects, Put, Remote, RemoteOptions, Store};
 use bandsaw::testing::Random;
 use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 use bandsaw::{Kind, Result};
 
+use super::through::{Call, Porter, Through};
 use super::{BUNDLE, load, memory, options, reader, store, thief, writer};
 
 /// Every request fails once, or its answer gets lost, or it comes twice. Who was told that it is stored finds it.
@@ -45,12 +46,9 @@ fn requests_fail() {
     }
 }
 
-/// Objects to which requests that failed may still come, long after.
+/// Requests that failed may still come, long after.
 #[derive(Debug)]
-struct Late {
-    inner: Arc<dyn Objects>,
-    state: std::sync::Mutex<(Random, Vec<Held>)>,
-}
+struct Late(std::sync::Mutex<(Random, Vec<Held>)>);
 
 #[derive(Debug)]
 enum Held {
@@ -59,53 +57,30 @@ enum Held {
     Remove(String),
 }
 
-impl Late {
+impl Porter for Late {
     /// Keeps some requests for later, and lets some come that were kept.
-    fn meets(&self, request: impl FnOnce() -> Held) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
+    fn meets(&self, call: Call<'_>, inner: &dyn Objects) -> Result<()> {
+        let request = match call {
+            Call::Put(key, bytes, cond) => Held::Put(key.into(), bytes.into(), cond),
+            Call::Copy(from, to) => Held::Copy(from.into(), to.into()),
+            Call::Remove(key) => Held::Remove(key.into()),
+            Call::Read | Call::Stat | Call::List => return Ok(()),
+        };
+        let mut state = self.0.lock().unwrap();
         while !state.1.is_empty() && state.0.one_in(3) {
             let (random, held) = &mut *state;
             let one = held.swap_remove(random.within(0..held.len() as u64) as usize);
             let _nobody_listens = match one {
-                Held::Put(key, bytes, cond) => self.inner.put(&key, &bytes, cond).map(drop),
-                Held::Copy(from, to) => self.inner.copy(&from, &to),
-                Held::Remove(key) => self.inner.remove(&key).map(drop),
+                Held::Put(key, bytes, cond) => inner.put(&key, &bytes, cond).map(drop),
+                Held::Copy(from, to) => inner.copy(&from, &to),
+                Held::Remove(key) => inner.remove(&key).map(drop),
             };
         }
         if state.0.one_in(40) {
-            state.1.push(request());
+            state.1.push(request);
             return Err(bandsaw::Error::new(Kind::Io, "late", "no answer"));
         }
         Ok(())
-    }
-}
-
-impl Objects for Late {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        self.inner.read_at(key, offset, into)
-    }
-
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        self.meets(|| Held::Put(key.into(), bytes.into(), cond))?;
-        self.inner.put(key, bytes, cond)
-    }
-
-    fn copy(&self, from: &str, to: &str) -> Result<()> {
-        self.meets(|| Held::Copy(from.into(), to.into()))?;
-        self.inner.copy(from, to)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool> {
-        self.meets(|| Held::Remove(key.into()))?;
-        self.inner.remove(key)
-    }
-
-    fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
-        self.inner.stat(key)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
-        self.inner.list(prefix, each)
     }
 }
 
@@ -115,8 +90,8 @@ impl Objects for Late {
 fn requests_come_late() {
     for seed in 0..40 {
         let inner = memory();
-        let late = Late { inner: inner.clone(), state: std::sync::Mutex::new((Random::new(seed), Vec::new())) };
-        let objects: Arc<dyn Objects> = Arc::new(late);
+        let late = Late(std::sync::Mutex::new((Random::new(seed), Vec::new())));
+        let objects: Arc<dyn Objects> = Through::new(&inner, late);
         let open = || {
             let options = RemoteOptions { steal: true, grace: Duration::from_secs(3600), ..options(Access::ReadWrite) };
             Remote::open(objects.clone(), &options)
@@ -161,45 +136,24 @@ fn requests_come_late() {
     }
 }
 
-/// A store that is gone after so many requests.
+/// The store is gone after so many requests.
 #[derive(Debug)]
 pub(super) struct Gone {
-    pub(super) inner: Arc<dyn Objects>,
     pub(super) left: AtomicI64,
 }
 
 impl Gone {
-    fn ask<T>(&self, request: impl FnOnce(&dyn Objects) -> Result<T>) -> Result<T> {
-        if self.left.fetch_sub(1, Ordering::SeqCst) <= 0 {
-            return Err(bandsaw::Error::new(Kind::Io, "gone", "no answer"));
-        }
-        request(&*self.inner)
+    pub(super) fn after(left: i64, inner: &Arc<dyn Objects>) -> Arc<Through<Self>> {
+        Through::new(inner, Self { left: AtomicI64::new(left) })
     }
 }
 
-impl Objects for Gone {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        self.ask(|inner| inner.read_at(key, offset, into))
-    }
-
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        self.ask(|inner| inner.put(key, bytes, cond))
-    }
-
-    fn copy(&self, from: &str, to: &str) -> Result<()> {
-        self.ask(|inner| inner.copy(from, to))
-    }
-
-    fn remove(&self, key: &str) -> Result<bool> {
-        self.ask(|inner| inner.remove(key))
-    }
-
-    fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
-        self.ask(|inner| inner.stat(key))
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
-        self.ask(|inner| inner.list(prefix, each))
+impl Porter for Gone {
+    fn meets(&self, _call: Call<'_>, _inner: &dyn Objects) -> Result<()> {
+        if self.left.fetch_sub(1, Ordering::SeqCst) <= 0 {
+            return Err(bandsaw::Error::new(Kind::Io, "gone", "no answer"));
+        }
+        Ok(())
     }
 }
 
@@ -213,7 +167,7 @@ fn cut_off_after_every_request() {
     drop(first);
     let mut states = vec![vec![0; BUNDLE.len as usize]];
     for left in 8..150 {
-        let gone: Arc<dyn Objects> = Arc::new(Gone { inner: objects.clone(), left: AtomicI64::new(left) });
+        let gone: Arc<dyn Objects> = Gone::after(left, &objects);
         let mut random = Random::new(left as u64);
         if let Ok(remote) = thief(&gone)
             && let Ok(bundle) = Bundle::open(remote.clone(), Access::ReadWrite)

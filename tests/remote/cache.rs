@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bandsaw::container::sparsebundle::Bundle;
@@ -17,6 +17,7 @@ use bandsaw::testing::{PowerCut, Random};
 use bandsaw::{Kind, Result};
 
 use super::adversity::Gone;
+use super::through::Through;
 use super::{BUNDLE, Last, MIB, load, memory, options, store, thief, writer};
 
 /// With so little memory that most of what is written goes through the cache.
@@ -125,20 +126,20 @@ fn what_was_read_or_written_once_is_not_fetched_again() {
 
 /// A writer that flushes locally, over a store that can be cut off.
 struct Cut {
-    gone: Arc<Gone>,
+    gone: Arc<Through<Gone>>,
     remote: Arc<Remote>,
 }
 
 impl Cut {
     fn open(objects: &Arc<dyn Objects>, options: &RemoteOptions) -> Self {
-        let gone = Arc::new(Gone { inner: objects.clone(), left: AtomicI64::new(i64::MAX) });
+        let gone = Gone::after(i64::MAX, objects);
         let remote = Remote::open(gone.clone(), options).unwrap();
         Self { gone, remote }
     }
 
     /// From now on nothing reaches the store.
     fn cut(&self) {
-        self.gone.left.store(0, Ordering::SeqCst);
+        self.gone.porter.left.store(0, Ordering::SeqCst);
     }
 }
 
@@ -189,7 +190,7 @@ fn coming_back_may_be_cut_off() {
     drop(first);
     // Each writer that takes over makes the log an entry longer, which is read by the next.
     for left in (0..).step_by(2) {
-        let gone = Arc::new(Gone { inner: objects.clone(), left: AtomicI64::new(left) });
+        let gone = Gone::after(left, &objects);
         match Remote::open(gone.clone(), &local) {
             Ok(remote) => {
                 assert_eq!(load(&remote, "bands/1").unwrap(), [3; 100]);

@@ -8,10 +8,11 @@ use std::time::Duration;
 use bandsaw::Result;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
-use bandsaw::store::{ObjectMeta, Objects, Put, Remote, RemoteOptions};
+use bandsaw::store::{Objects, Remote, RemoteOptions};
 use bandsaw::testing::Random;
 use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 
+use super::through::{Call, Porter, Through};
 use super::{BUNDLE, MIB, memory, options, reader};
 
 /// Memory of which a quarter is 16 parts.
@@ -20,41 +21,22 @@ fn small(access: Access) -> RemoteOptions {
 }
 
 /// A store that takes its time, and knows how many requests it had at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slow {
-    inner: Arc<dyn Objects>,
     now: AtomicUsize,
     most: AtomicUsize,
     reads: AtomicUsize,
 }
 
-impl Objects for Slow {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(20));
-        self.now.fetch_sub(1, Ordering::SeqCst);
-        self.inner.read_at(key, offset, into)
-    }
-
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        self.inner.put(key, bytes, cond)
-    }
-
-    fn copy(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.copy(from, to)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool> {
-        self.inner.remove(key)
-    }
-
-    fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
-        self.inner.stat(key)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
-        self.inner.list(prefix, each)
+impl Porter for Slow {
+    fn meets(&self, call: Call<'_>, _inner: &dyn Objects) -> Result<()> {
+        if matches!(call, Call::Read) {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(20));
+            self.now.fetch_sub(1, Ordering::SeqCst);
+        }
+        Ok(())
     }
 }
 
@@ -68,39 +50,39 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
     made.write_at(0, &bytes).unwrap();
     made.flush().unwrap();
     drop(made);
-    let slow = Arc::new(Slow { inner, now: AtomicUsize::new(0), most: AtomicUsize::new(0), reads: AtomicUsize::new(0) });
+    let slow = Through::new(&inner, Slow::default());
     let open = || {
         let reading = RemoteOptions { access: Access::ReadOnly, ..writing.clone() };
         Bundle::open(Remote::open(slow.clone() as Arc<dyn Objects>, &reading).unwrap(), Access::ReadOnly).unwrap()
     };
     let bundle = open();
-    let before = slow.reads.load(Ordering::SeqCst);
+    let before = slow.porter.reads.load(Ordering::SeqCst);
     for (at, expected) in (0..).step_by(128 << 10).zip(bytes.chunks(128 << 10)) {
         assert!(bundle.read_vec(at, expected.len()).unwrap() == expected, "at {at}");
     }
-    let (most, reads) = (slow.most.load(Ordering::SeqCst), slow.reads.load(Ordering::SeqCst) - before);
+    let (most, reads) = (slow.porter.most.load(Ordering::SeqCst), slow.porter.reads.load(Ordering::SeqCst) - before);
     assert!(most > 3, "{most} requests at a time");
     assert!(reads < 24 + 12, "{reads} requests for 24 bands");
     drop(bundle);
     // Several who read the same: nothing is fetched twice.
     let bundle = open();
-    let before = slow.reads.load(Ordering::SeqCst);
+    let before = slow.porter.reads.load(Ordering::SeqCst);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| assert!(bundle.read_vec(0, bytes.len()).unwrap() == bytes));
         }
     });
-    let reads = slow.reads.load(Ordering::SeqCst) - before;
+    let reads = slow.porter.reads.load(Ordering::SeqCst) - before;
     assert!(reads < 24 + 12, "{reads} requests for 24 bands");
     // What is read here and there is fetched as it is.
     drop(bundle);
     let bundle = open();
-    let before = slow.reads.load(Ordering::SeqCst);
+    let before = slow.porter.reads.load(Ordering::SeqCst);
     for band in [20, 3, 11, 7, 15] {
         let at = (band * MIB + 300_000) as usize;
         assert!(bundle.read_vec(at as u64, 4096).unwrap() == bytes[at..at + 4096]);
     }
-    assert_eq!(slow.reads.load(Ordering::SeqCst) - before, 5);
+    assert_eq!(slow.porter.reads.load(Ordering::SeqCst) - before, 5);
 }
 
 /// One writes from front to back again and again, another flushes. Whatever was written before a flush began is in the store when it

@@ -5,6 +5,8 @@ mod cache;
 mod checkpoints;
 mod drafts;
 mod helpers;
+mod plain;
+mod through;
 mod writers;
 
 use std::sync::Arc;

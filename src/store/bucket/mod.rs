@@ -9,10 +9,12 @@ mod upload;
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -23,7 +25,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::objects::{Fill, ObjectMeta, Objects};
+use super::objects::{Fill, ObjectMeta, Objects, Piece};
 use super::{Put, check_name};
 use crate::{Error, Kind, Result};
 
@@ -125,9 +127,10 @@ impl Bucket {
         }
     }
 
-    /// Fills `into` from `offset` on; how much was there, and of which version.
-    async fn fetch(&self, path: &Path, offset: u64, into: &mut [u8]) -> object_store::Result<(usize, Option<String>)> {
-        let range = GetRange::Bounded(offset..offset.saturating_add(into.len() as u64));
+    /// Fills buffers from `offset` on; how much was there, and of which version.
+    async fn fetch(&self, path: &Path, offset: u64, into: &mut [&mut [u8]]) -> object_store::Result<(usize, Option<String>)> {
+        let len: usize = into.iter().map(|buffer| buffer.len()).sum();
+        let range = GetRange::Bounded(offset..offset.saturating_add(len as u64));
         let found = self.s3().get_opts(path, GetOptions { range: Some(range), ..GetOptions::default() }).await;
         let mut found = match found {
             // Nothing is there: the object ends before. Some servers answer an empty object's range with all of it.
@@ -140,13 +143,22 @@ impl Bucket {
         };
         let tag = found.meta.e_tag.take();
         let mut pieces = found.into_stream();
-        let mut filled = 0;
+        let mut free = into.iter_mut().flat_map(|buffer| buffer.chunks_mut(usize::MAX));
+        let (mut buffer, mut filled): (&mut [u8], usize) = (&mut [], 0);
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
             self.keep_pace(piece.len()).await;
-            let n = piece.len().min(into.len() - filled);
-            into[filled..filled + n].copy_from_slice(&piece[..n]);
-            filled += n;
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                if buffer.is_empty() {
+                    let Some(next) = free.next() else { break };
+                    buffer = next;
+                }
+                let n = rest.len().min(buffer.len());
+                let (now, later) = mem::take(&mut buffer).split_at_mut(n);
+                now.copy_from_slice(&rest[..n]);
+                (buffer, rest, filled) = (later, &rest[n..], filled + n);
+            }
         }
         Ok((filled, tag))
     }
@@ -158,10 +170,14 @@ impl Objects for Bucket {
         if into.is_empty() {
             return Ok(self.stat(key)?.map(|_| 0));
         }
-        Ok(self.if_there(key, self.fetch(&path, offset, into))?.map(|(n, _)| n))
+        Ok(self.if_there(key, self.fetch(&path, offset, &mut [into]))?.map(|(n, _)| n))
     }
 
     fn read_tagged(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<(usize, String)>> {
+        self.read_scattered(key, offset, &mut [into])
+    }
+
+    fn read_scattered(&self, key: &str, offset: u64, into: &mut [&mut [u8]]) -> Result<Option<(usize, String)>> {
         let path = self.path(key)?;
         match self.if_there(key, self.fetch(&path, offset, into))? {
             None => Ok(None),
@@ -199,14 +215,20 @@ impl Objects for Bucket {
         }
     }
 
-    fn put_owned(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
-        if bytes.len() > upload::IN_ONE {
-            return self.put(key, &bytes, Put::Replace).map(drop);
-        }
+    fn put_gathered(&self, key: &str, pieces: Vec<Piece>) -> Result<()> {
         let path = self.path(key)?;
+        let payload: PutPayload = pieces.into_iter().map(Bytes::from_owner).collect();
+        let len = payload.content_length();
+        if len > upload::IN_ONE {
+            let fill = |offset: u64, into: &mut [u8]| {
+                upload::gather(&payload, offset as usize, into);
+                Ok(())
+            };
+            return self.put_large(key, len as u64, &fill, &mut || Ok(()));
+        }
         self.wait(key, async {
-            self.keep_pace(bytes.len()).await;
-            self.s3().put_opts(&path, PutPayload::from(bytes), PutMode::Overwrite.into()).await.map(drop)
+            self.keep_pace(len).await;
+            self.s3().put_opts(&path, payload, PutMode::Overwrite.into()).await.map(drop)
         })
     }
 

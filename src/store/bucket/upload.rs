@@ -22,6 +22,18 @@ const MOST_PIECES: u64 = 10_000;
 /// Pieces under way at a time: that many are in memory.
 const AT_A_TIME: u64 = 4;
 
+/// Fills `into` with what `payload` has from `offset` on.
+pub(super) fn gather(payload: &PutPayload, offset: usize, into: &mut [u8]) {
+    let (mut skipped, mut filled) = (offset, 0);
+    for piece in payload {
+        let rest = &piece[skipped.min(piece.len())..];
+        skipped -= piece.len() - rest.len();
+        let n = rest.len().min(into.len() - filled);
+        into[filled..filled + n].copy_from_slice(&rest[..n]);
+        filled += n;
+    }
+}
+
 impl Bucket {
     /// Puts a large object. It is there when its last piece is and `go_on` agrees; an upload that is broken off leaves nothing.
     pub(super) fn upload(

@@ -5,16 +5,15 @@
 //! succeeds. Nothing here depends on `If-Match`, nor on a conditional delete: the Ceph release we test with compares the one
 //! wrongly and ignores the other.
 
-mod folder;
 mod memory;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Put;
 use crate::{Error, Kind, Result};
 
-pub use folder::ObjectFolder;
 pub use memory::MemoryObjects;
 
 /// Objects under keys (`bands/1f`), as far as they concern one image: keys are relative to its prefix in the bucket, and are
@@ -36,14 +35,32 @@ pub trait Objects: fmt::Debug + Send + Sync {
         Ok(self.stat(key)?.map(|meta| (n, meta.tag)))
     }
 
+    /// [`read_tagged`](Self::read_tagged) into several buffers, of which each is filled before the next.
+    ///
+    /// Unless a store knows better the bytes are read to one place first.
+    fn read_scattered(&self, key: &str, offset: u64, into: &mut [&mut [u8]]) -> Result<Option<(usize, String)>> {
+        let mut bytes = vec![0; into.iter().map(|buffer| buffer.len()).sum()];
+        let Some((n, tag)) = self.read_tagged(key, offset, &mut bytes)? else { return Ok(None) };
+        let mut rest = &bytes[..n];
+        for buffer in into {
+            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        Ok(Some((n, tag)))
+    }
+
     /// Stores `bytes` as the whole object, all or nothing and durably. `None`: [`Put::IfAbsent`] found the key taken, which
     /// may be by an earlier try of this very request whose answer was lost; who must know puts something of its own into the
     /// object and reads it back.
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>>;
 
-    /// [`put`](Self::put) of bytes that nobody else needs, replacing what stood there.
-    fn put_owned(&self, key: &str, bytes: Vec<u8>) -> Result<()> {
-        self.put(key, &bytes, Put::Replace).map(drop)
+    /// [`put`](Self::put) of what several buffers hold one after the other, replacing what stood there.
+    ///
+    /// Unless a store knows better they are put together in memory.
+    fn put_gathered(&self, key: &str, pieces: Vec<Piece>) -> Result<()> {
+        let bytes: Vec<&[u8]> = pieces.iter().map(Piece::as_ref).collect();
+        self.put(key, &bytes.concat(), Put::Replace).map(drop)
     }
 
     /// Stores `len` bytes as the whole object, all or nothing and durably, replacing what stood there. They need not fit into memory:
@@ -89,6 +106,32 @@ pub(crate) fn has_any(objects: &dyn Objects, prefix: &str, wanted: &dyn Fn(&str)
 
 /// Fills a buffer with what an object is to have from an offset on.
 pub type Fill<'a> = dyn Fn(u64, &mut [u8]) -> Result<()> + Sync + 'a;
+
+/// The first bytes of a buffer that others may read too.
+#[derive(Clone)]
+pub struct Piece {
+    buffer: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    len: usize,
+}
+
+impl fmt::Debug for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Piece").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Piece {
+    /// The first `len` bytes, or all if there are not so many.
+    pub fn new(buffer: Arc<dyn AsRef<[u8]> + Send + Sync>, len: usize) -> Self {
+        Self { len: len.min((*buffer).as_ref().len()), buffer }
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &(*self.buffer).as_ref()[..self.len]
+    }
+}
 
 /// What is known of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use super::file::File;
 use super::pages::PAGE;
 use super::shared::{Live, Shared};
 
-/// Bytes that one helper fetches, in one request.
-pub(super) const PIECE: u64 = 4 << 20;
+/// Bytes that one helper fetches, in one request; half of it before so much was read. Every request costs the store as much as
+/// a megabyte or two, and whoever reads far has use for all of it.
+const PIECE: u64 = 8 << 20;
 /// How far two reads may be apart and still follow each other: those of several threads come in any order.
 const NEAR: u64 = 1 << 20;
 /// Bytes that are read one after the other before helpers fetch anything.
@@ -59,7 +60,8 @@ impl File {
         let mut at = if is_ours { begun } else { end.next_multiple_of(PAGE) };
         let len = self.pages().base.len;
         while at < until.min(len) {
-            let to = (at / PIECE + 1) * PIECE;
+            let piece = if run < PIECE { PIECE / 2 } else { PIECE };
+            let to = (at / piece + 1) * piece;
             let (file, helped) = (self.clone(), shared.clone());
             if !shared.readers.begin(shared.connections, move || file.fetch_piece(&helped, at, to)) {
                 break;
@@ -68,7 +70,7 @@ impl File {
         }
         self.stream.begun.store(at, Ordering::Relaxed);
         // However short files are, not all of them are gone through.
-        let rest = until.saturating_sub(len.max(PIECE / 4));
+        let rest = until.saturating_sub(len.max(LEAST_RUN));
         if at >= len && rest > 0 {
             self.go_on_after(shared, rest, run);
         }
@@ -90,7 +92,7 @@ impl File {
                 if !self.stream.passed.swap(true, Ordering::Relaxed) {
                     let helped = shared.clone();
                     shared.readers.begin(shared.connections + 1, move || {
-                        if let Ok(Some(next)) = helped.open_file(&name) {
+                        if let Ok(Some(next)) = helped.open_to_fetch(&name) {
                             go_on(&helped, &next);
                         }
                     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::ahead::PIECE;
+use super::buffers::Buffer;
 use super::cache::Key;
 use super::file::File;
 use super::pages::{Count, PAGE, Pages, Source};
@@ -65,21 +65,19 @@ impl Drop for Claim<'_> {
 }
 
 impl File {
-    /// Fills `into` with what the local disk has of it, whole pages from its start on; how many bytes that are. And how many follow
-    /// that it does not have.
-    fn fetch_cached(&self, shared: &Shared, key: Option<Key>, into: &mut [u8]) -> (usize, usize) {
-        let (Some(cache), Some(key)) = (&shared.cache, key) else { return (0, into.len()) };
-        let mut page = vec![0; PAGE as usize];
+    /// Fills pages, of which `bytes` are wanted, with what the local disk has of them, from the first on; how many pages that are.
+    /// And how many there are first that it does not have.
+    fn fetch_cached(&self, shared: &Shared, key: Option<Key>, pages: &mut [Buffer], bytes: u64) -> (usize, usize) {
+        let (Some(cache), Some(key)) = (&shared.cache, key) else { return (0, pages.len()) };
         let (mut filled, mut missing) = (0, 0);
-        for (n, out) in (0..).zip(into.chunks_mut(PAGE as usize)) {
-            let key = key.after(n * PAGE);
-            if missing == 0 && cache.get(key, out.len(), &mut page) {
-                out.copy_from_slice(&page[..out.len()]);
-                filled += out.len();
-            } else if filled > 0 || (missing > 0 && cache.has(key, out.len())) {
+        for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
+            let (key, len) = (key.after(at), (bytes - at).min(PAGE) as usize);
+            if missing == 0 && cache.get(key, len, page) {
+                filled += 1;
+            } else if filled > 0 || (missing > 0 && cache.has(key, len)) {
                 break;
             } else {
-                missing += out.len();
+                missing += 1;
             }
         }
         (filled, missing)
@@ -107,11 +105,24 @@ impl File {
         }
     }
 
-    /// Fills `into` from the store, large pieces over several connections.
-    pub(super) fn fetch(&self, shared: &Shared, source: Source, into: &mut [u8], connections: usize) -> Result<()> {
+    /// Fills the first `bytes` of pages from the store, many of them over several connections. What follows on the last page is zeros.
+    pub(super) fn fetch(
+        &self,
+        shared: &Shared,
+        source: Source,
+        pages: &mut [Buffer],
+        bytes: u64,
+        connections: usize,
+    ) -> Result<()> {
+        let mut into: Vec<&mut [u8]> = Vec::with_capacity(pages.len());
+        for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
+            let (wanted, rest) = page.split_at_mut(bytes.saturating_sub(at).min(PAGE) as usize);
+            rest.fill(0);
+            into.push(wanted);
+        }
         let (key, offset) = match source {
             Source::Zeros => {
-                into.fill(0);
+                into.iter_mut().for_each(|page| page.fill(0));
                 return Ok(());
             }
             Source::Object(object, offset) => (object.key(), offset),
@@ -119,19 +130,22 @@ impl File {
         };
         // Somebody may have replaced it while it was read, or long before.
         let plain = if matches!(source, Source::Plain(_)) { self.pages().base.plain.clone() } else { None };
-        let read = |offset: u64, into: &mut [u8]| match (&plain, shared.objects.read_tagged(&key, offset, into)?) {
-            (Some(plain), Some((_, tag))) if tag != plain.tag => Err(shared.replaced(&key, plain, true)),
-            (_, Some((n, _))) if n == into.len() => Ok(()),
-            (Some(plain), _) => Err(shared.replaced(&key, plain, false)),
-            (None, found) => Err(shared.moved_on(&key, offset, found.map(|(n, _)| n))),
+        let read = |offset: u64, into: &mut [&mut [u8]]| {
+            let len: usize = into.iter().map(|page| page.len()).sum();
+            match (&plain, shared.objects.read_scattered(&key, offset, into)?) {
+                (Some(plain), Some((_, tag))) if tag != plain.tag => Err(shared.replaced(&key, plain, true)),
+                (_, Some((n, _))) if n == len => Ok(()),
+                (Some(plain), _) => Err(shared.replaced(&key, plain, false)),
+                (None, found) => Err(shared.moved_on(&key, offset, found.map(|(n, _)| n))),
+            }
         };
-        let each = (into.len() as u64).div_ceil(connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
-        if into.len() as u64 <= each {
-            read(offset, into)?;
+        let each = bytes.div_ceil(connections as u64).max(LEAST_FETCH).next_multiple_of(PAGE);
+        if bytes <= each {
+            read(offset, &mut into)?;
         } else {
             thread::scope(|scope| {
                 let offsets = (0..).map(|n| offset + n * each);
-                let pieces = into.chunks_mut(each as usize).zip(offsets);
+                let pieces = into.chunks_mut((each / PAGE) as usize).zip(offsets);
                 let threads: Vec<_> = pieces.map(|(piece, at)| scope.spawn(move || read(at, piece))).collect();
                 let mut done = Ok(());
                 for thread in threads {
@@ -188,27 +202,22 @@ impl File {
 
     /// Brings pages into memory, one at least, as many as are in one place; how many.
     pub(super) fn bring(&self, shared: &Shared, claim: Claim<'_>, connections: usize) -> Result<u64> {
-        let (page, source, bytes) = (claim.page, claim.source, claim.bytes as usize);
-        let _counted = shared.in_memory(claim.bytes);
-        let is_small = bytes as u64 <= PIECE / 8 || bytes as u64 > PIECE;
-        let mut buffer = if is_small { vec![0; bytes] } else { shared.spare_pieces.take() };
-        let fetched = &mut buffer[..bytes];
+        let (page, source, wanted) = (claim.page, claim.source, claim.bytes);
+        let _counted = shared.in_memory(wanted);
+        let mut pages = shared.buffers.take_for(wanted);
         let key = self.key(&self.pages(), source);
-        let (cached, missing) = self.fetch_cached(shared, key, fetched);
-        let fetched = if cached > 0 {
-            &fetched[..cached]
-        } else {
-            let fetched = &mut fetched[..missing];
-            self.fetch(shared, source, fetched, connections)?;
+        let (cached, missing) = self.fetch_cached(shared, key, &mut pages, wanted);
+        let count = if cached > 0 { cached } else { missing };
+        pages.truncate(count);
+        let bytes = wanted.min(count as u64 * PAGE);
+        if cached == 0 {
+            self.fetch(shared, source, &mut pages, bytes, connections)?;
             if let (Some(cache), Some(key)) = (&shared.cache, key) {
-                let pages = (0..).zip(fetched.chunks(PAGE as usize));
-                pages.for_each(|(n, bytes)| cache.keep(key.after(n * PAGE), bytes));
+                for (at, page) in (0..).step_by(PAGE as usize).zip(&pages) {
+                    cache.keep(key.after(at), &page[..(bytes - at).min(PAGE) as usize]);
+                }
             }
-            fetched
-        };
-        let bytes = fetched.len() as u64;
-        let pages: Vec<Vec<u8>> = fetched.chunks(PAGE as usize).map(|bytes| page_of(shared, bytes)).collect();
-        shared.spare_pieces.give([buffer]);
+        }
         let mut inner = self.pages_mut();
         let mut count = Count::default();
         let (source_now, rest_now) = inner.source(page, shared.part);
@@ -222,12 +231,4 @@ impl File {
         shared.count(count);
         Ok(bytes.div_ceil(PAGE))
     }
-}
-
-/// A page that begins with `bytes`; zeros follow.
-fn page_of(shared: &Shared, bytes: &[u8]) -> Vec<u8> {
-    let mut page = shared.spare_pages.take();
-    page[..bytes.len()].copy_from_slice(bytes);
-    page[bytes.len()..].fill(0);
-    page
 }

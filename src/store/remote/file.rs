@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use super::Session;
 use super::ahead::Stream;
+use super::buffers::Buffer;
 use super::cache::Key;
 use super::fetch::Coming;
 use super::layout::{FileState, LAYER, Part};
 use super::pages::{Count, Held, PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, is_zero};
-use crate::store::Put;
+use crate::store::objects::Piece;
 use crate::{Error, Kind, Result};
 
 /// What is written before it is asked again whether there is room, in bytes.
@@ -112,6 +113,7 @@ impl File {
         stored.map(drop)
     }
 
+    /// What the pages hold, over what is stored already, as an object.
     fn store_bytes(
         &self,
         shared: &Shared,
@@ -120,39 +122,45 @@ impl File {
         base: Option<(Source, u64)>,
         pages: &[(u64, Held)],
     ) -> Result<Part> {
-        let _counted = shared.in_memory(len);
-        let mut body = vec![0; len as usize];
-        if let Some((source, rest)) = base {
-            let stored = rest.min(len) as usize;
-            self.fetch(shared, source, &mut body[..stored], shared.connections)?;
+        let stored = base.map_or(0, |(_, rest)| rest.min(len));
+        let on_disk = pages.iter().filter(|(_, held)| matches!(held, Held::Disk(_))).count() as u64;
+        let _counted = shared.in_memory(stored + on_disk * PAGE);
+        let mut below = shared.buffers.take_for(stored);
+        if let Some((source, _)) = base {
+            self.fetch(shared, source, &mut below, stored, shared.connections)?;
         }
+        // Where there is nothing, there are zeros.
+        let mut all: Vec<Option<Arc<Buffer>>> = below.into_iter().map(|page| Some(Arc::new(page))).collect();
+        all.resize(len.div_ceil(PAGE) as usize, None);
         for (page, held) in pages {
-            let at = (page * PAGE - start) as usize;
-            let Some(to) = body.get_mut(at..) else { continue };
-            let n = to.len().min(PAGE as usize);
-            match held {
-                Held::Zeros => to[..n].fill(0),
-                Held::Memory(bytes, _) => to[..n].copy_from_slice(&bytes[..n]),
-                Held::Disk(block) => to[..n].copy_from_slice(&self.bytes_of(shared, block)?[..n]),
-            }
+            let Some(to) = all.get_mut((page - start / PAGE) as usize) else { continue };
+            *to = match held {
+                Held::Zeros => None,
+                Held::Memory(bytes, _) => Some(bytes.clone()),
+                Held::Disk(block) => Some(Arc::new(self.bytes_of(shared, block)?)),
+            };
         }
-        if is_zero(&body) {
+        let mut zeros = None;
+        let pieces = (0..).step_by(PAGE as usize).zip(all).map(|(at, page)| {
+            let page = page.unwrap_or_else(|| zeros.get_or_insert_with(|| Arc::new(shared.buffers.zeros())).clone());
+            Piece::new(page, (len - at).min(PAGE) as usize)
+        });
+        let pieces: Vec<Piece> = pieces.collect();
+        if pieces.iter().all(|piece| is_zero(piece.as_ref())) {
             return Ok(Part { object: None, offset: 0, len: 0 });
         }
         let object = shared.new_object();
-        let Some(cache) = &shared.cache else {
-            shared.objects.put_owned(&object.key(), body)?;
-            return Ok(Part { object: Some(object), offset: 0, len });
-        };
-        shared.objects.put(&object.key(), &body, Put::Replace)?;
-        let key = Key::of_object(object, 0);
-        for (n, bytes) in (0..).zip(body.chunks(PAGE as usize)) {
-            let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
-            match held {
-                Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
-                    cache.adopt(key.after(n * PAGE), bytes.len(), block.clone());
+        shared.objects.put_gathered(&object.key(), pieces.clone())?;
+        if let Some(cache) = &shared.cache {
+            let key = Key::of_object(object, 0);
+            for (n, piece) in (0..).zip(&pieces) {
+                let held = pages.binary_search_by_key(&(start / PAGE + n), |(page, _)| *page).map(|at| &pages[at].1);
+                match held {
+                    Ok(Held::Memory(_, Some(block)) | Held::Disk(block)) => {
+                        cache.adopt(key.after(n * PAGE), piece.as_ref().len(), block.clone());
+                    }
+                    _ => cache.keep(key.after(n * PAGE), piece.as_ref()),
                 }
-                _ => cache.keep(key.after(n * PAGE), bytes),
             }
         }
         Ok(Part { object: Some(object), offset: 0, len })
@@ -226,11 +234,11 @@ impl File {
             let count = match bytes {
                 Some(bytes) => {
                     let bytes = &bytes[(at - range.start) as usize..][..n as usize];
-                    inner.write(page, within..within + n, bytes, shared.part, now)
+                    inner.write(page, within..within + n, bytes, shared.part, now, &shared.buffers)
                 }
                 None if zeros => Count::default(),
                 None if whole => inner.clear(page, shared.part, now),
-                None => inner.write(page, within..within + n, &vec![0; n as usize], shared.part, now),
+                None => inner.write(page, within..within + n, &vec![0; n as usize], shared.part, now, &shared.buffers),
             };
             drop(inner);
             shared.count(count);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::beats::Beats;
+use super::buffers::Buffer;
 use super::cache::{Block, Cache, FlushTo, Recorded};
 use super::file::File;
 use super::layout::LAYER;
@@ -166,8 +167,8 @@ impl File {
     }
 
     /// What is in a block, and nowhere else.
-    pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; PAGE as usize];
+    pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Buffer> {
+        let mut bytes = shared.buffers.take();
         block.read(&mut bytes).map_err(|error| {
             let place = shared.cache.as_ref().map_or("", |cache| &cache.place);
             let message = format!("{place} has lost what was written to {}", self.name);

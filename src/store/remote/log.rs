@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::layout::{Document, FileState, LAYER, MANIFESTS, Name, Plain, ROOT, Role, What, check_len, log_key, manifest_key};
+use super::layout::{Document, FileState, LAYER, MANIFESTS, Name, ROOT, Role, What, check_len, log_key, manifest_key};
 use crate::store::Put;
 use crate::store::objects::Objects;
 use crate::{Error, Kind, Result};
@@ -136,8 +136,7 @@ impl Log {
         let mut names = BTreeMap::new();
         objects.list("", &mut |key, meta| {
             if !key.starts_with(ROOT) && crate::store::check_name(key).is_ok() {
-                let plain = Some(Plain { len: meta.len, size: meta.len, tag: meta.tag.clone() });
-                names.insert(key.to_owned(), Name::File(Arc::new(FileState { len: meta.len, plain, ..FileState::default() })));
+                names.insert(key.to_owned(), Name::File(Arc::new(FileState::of_plain(meta))));
             }
             Ok(())
         })?;

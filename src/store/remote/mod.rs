@@ -8,12 +8,13 @@
 //! .bandsaw/objects/<unique>        what commits and snapshots point to               file.rs
 //! ```
 //!
-//! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`], and one budget bounds them all
-//! ([`shared`], [`room`]). [`helpers`] fetch what will be read ([`ahead`]) and store what was written. A new bundle is a [`draft`] first. A [`cache`] on a local disk holds what memory does not, and flushes
-//! where that is enough ([`locally`]).
+//! [`Remote`] holds what files are there ([`store`]), each file holds its [`pages`] in [`buffers`], and one budget bounds them all
+//! ([`shared`], [`room`]). [`helpers`] fetch what will be read ([`ahead`]) and store what was written. A new bundle is a [`draft`]
+//! first. A [`cache`] on a local disk holds what memory does not, and flushes where that is enough ([`locally`]).
 
 mod ahead;
 mod beats;
+mod buffers;
 mod cache;
 mod checkpoint;
 mod commit;
@@ -30,7 +31,6 @@ mod pages;
 mod room;
 mod shared;
 mod snapshots;
-mod spare;
 mod store;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

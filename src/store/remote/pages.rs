@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::buffers::{Buffer, Buffers};
 use super::cache::{Block, Key};
 use super::layout::{FileState, ObjectId, Part, Plain};
 
@@ -15,7 +16,7 @@ pub(super) const PAGE: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Page {
     /// [`PAGE`] bytes in memory.
-    pub(super) bytes: Option<Arc<Vec<u8>>>,
+    pub(super) bytes: Option<Arc<Buffer>>,
     /// The same on the local disk; of clean pages the cache itself knows that.
     pub(super) block: Option<Arc<Block>>,
     pub(super) state: PageState,
@@ -39,7 +40,7 @@ pub(super) enum PageState {
 pub(super) enum Held {
     Zeros,
     /// In a block too, where there is one.
-    Memory(Arc<Vec<u8>>, Option<Arc<Block>>),
+    Memory(Arc<Buffer>, Option<Arc<Block>>),
     Disk(Arc<Block>),
 }
 
@@ -138,7 +139,7 @@ impl Pages {
     }
 
     /// Puts a page that was fetched, unless there is one.
-    pub(super) fn insert_clean(&mut self, page: u64, bytes: Vec<u8>, now: u64) -> Count {
+    pub(super) fn insert_clean(&mut self, page: u64, bytes: Buffer, now: u64) -> Count {
         if self.pages.contains_key(&page) {
             return Count::default();
         }
@@ -149,11 +150,20 @@ impl Pages {
         count
     }
 
-    /// Writes within a page that is in memory, or that is zeros, or all of it.
-    pub(super) fn write(&mut self, page: u64, within: Range<u64>, bytes: &[u8], part_len: u64, now: u64) -> Count {
+    /// Writes within a page that is in memory, or that is zeros, or all of it. A new one is one of `buffers`.
+    pub(super) fn write(
+        &mut self,
+        page: u64,
+        within: Range<u64>,
+        bytes: &[u8],
+        part_len: u64,
+        now: u64,
+        buffers: &Buffers,
+    ) -> Count {
         let before = self.pages.get(&page).map(Page::count);
         let known = self.pages.entry(page).or_insert_with(|| Page::zeros(now));
-        let contents = known.bytes.get_or_insert_with(|| Arc::new(vec![0; PAGE as usize]));
+        let new = || if within == (0..PAGE) { buffers.take() } else { buffers.zeros() };
+        let contents = known.bytes.get_or_insert_with(|| Arc::new(new()));
         Arc::make_mut(contents)[within.start as usize..within.end as usize].copy_from_slice(bytes);
         known.block = None;
         self.changed(page, before, part_len, now)
@@ -232,15 +242,14 @@ impl Pages {
     }
 
     /// Forgets pages that were last used before `before`, where their bytes are somewhere else too.
-    /// Bytes that were in memory are put into `free`.
-    pub(super) fn forget_used_before(&mut self, before: u64, free: &mut Vec<Arc<Vec<u8>>>) -> Count {
+    pub(super) fn forget_used_before(&mut self, before: u64) -> Count {
         let mut count = Count::default();
         self.pages.retain(|_, page| {
             if !page.is_elsewhere() || page.used.load(Ordering::Relaxed) >= before {
                 return true;
             }
             let counted = page.count();
-            free.extend(page.bytes.take());
+            page.bytes = None;
             if page.state == PageState::Clean {
                 count.add(Count::changed(Some(counted), None));
                 return false;
@@ -252,7 +261,7 @@ impl Pages {
     }
 
     /// A block has the bytes of a page, if they are still these. It goes from memory unless it `stays`.
-    pub(super) fn spilled(&mut self, page: u64, bytes: &Arc<Vec<u8>>, block: Arc<Block>, stays: bool) -> Count {
+    pub(super) fn spilled(&mut self, page: u64, bytes: &Arc<Buffer>, block: Arc<Block>, stays: bool) -> Count {
         let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
         let is_same = known.bytes.as_ref().is_some_and(|now| Arc::ptr_eq(now, bytes));
         if !is_same || known.state == PageState::Clean || known.block.is_some() {
@@ -267,7 +276,7 @@ impl Pages {
     }
 
     /// The bytes of a block are in memory again, if the page is still that block.
-    pub(super) fn recalled(&mut self, page: u64, block: &Arc<Block>, bytes: Vec<u8>, now: u64) -> Count {
+    pub(super) fn recalled(&mut self, page: u64, block: &Arc<Block>, bytes: Buffer, now: u64) -> Count {
         let Some(known) = self.pages.get_mut(&page) else { return Count::default() };
         if !known.only_on_disk().is_some_and(|found| Arc::ptr_eq(found, block)) {
             return Count::default();
@@ -291,7 +300,7 @@ impl Pages {
     }
 
     /// Pages in memory that are neither in the store nor in a block.
-    pub(super) fn without_block(&self) -> Vec<(u64, Arc<Vec<u8>>)> {
+    pub(super) fn without_block(&self) -> Vec<(u64, Arc<Buffer>)> {
         let pages = self.changed_pages().filter(|(_, page)| page.block.is_none());
         pages.filter_map(|(number, page)| Some((number, page.bytes.clone()?))).collect()
     }

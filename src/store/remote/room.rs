@@ -52,10 +52,8 @@ impl Shared {
         // An eighth goes at a time, so that it is not looked for each page anew.
         let Some(before) = used.get(used.len() / 8) else { return };
         for file in &files {
-            let mut free = Vec::new();
-            let count = file.pages_mut().forget_used_before(before + 1, &mut free);
+            let count = file.pages_mut().forget_used_before(before + 1);
             self.count(count);
-            self.spare_pages.give(free.into_iter().filter_map(Arc::into_inner));
         }
         drop(files);
         self.forget_files();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Instant;
 
 use super::RemoteOptions;
-use super::ahead::PIECE;
+use super::buffers::Buffers;
 use super::cache::Cache;
 use super::draft::Draft;
 use super::file::File;
@@ -16,7 +16,6 @@ use super::layout::{FileState, Holder, LAYER, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
 use super::pages::{Count, PAGE};
-use super::spare::Spare;
 use crate::device::Access;
 use crate::store::locks::Locks;
 use crate::store::objects::Objects;
@@ -80,9 +79,8 @@ pub(super) struct Shared {
     pub(super) readers: Helpers,
     /// Who store what was written.
     pub(super) writers: Helpers,
-    /// For pages, and for what is fetched at a time.
-    pub(super) spare_pages: Spare,
-    pub(super) spare_pieces: Spare,
+    /// For pages.
+    pub(super) buffers: Buffers,
     /// How much must be in memory alone before it is looked for whole parts of it again.
     pub(super) behind: AtomicI64,
     /// When requests of a writer that was gone are surely over.
@@ -126,8 +124,7 @@ impl Shared {
             pressure: Mutex::default(),
             readers: Helpers::new("read ahead"),
             writers: Helpers::new("store"),
-            spare_pages: Spare::new(PAGE as usize, (options.memory / 8 / PAGE) as usize),
-            spare_pieces: Spare::new(PIECE as usize, (options.memory / 4 / PIECE) as usize),
+            buffers: Buffers::default(),
             behind: AtomicI64::new(0),
             settles: Instant::now() + options.grace,
             took_over: log.as_ref().is_some_and(|log| !log.state.settled),

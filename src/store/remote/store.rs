@@ -7,6 +7,7 @@ use super::file::{File, Opened};
 use super::layout::{FileState, LAYER, Part, Plain, ROOT};
 use super::shared::{Live, Shared};
 use crate::device::{Access, BlockDevice, Leave};
+use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
 use crate::{Error, Kind, Result};
 
@@ -19,7 +20,19 @@ fn check(name: &str) -> Result<()> {
     Ok(())
 }
 
+impl FileState {
+    /// The file that an object is.
+    pub(super) fn of_plain(object: &ObjectMeta) -> Self {
+        let plain = Plain { len: object.len, size: object.len, tag: object.tag.clone() };
+        Self { len: object.len, plain: Some(plain), ..Self::default() }
+    }
+}
+
 impl Shared {
+    fn meta_of(&self, file: &FileState) -> Meta {
+        Meta { len: file.len, allocated: file.len, version: self.version_of(file) }
+    }
+
     /// What stands under a name. `None`: no file.
     fn find(&self, name: &str) -> Result<Option<Live>> {
         match self.live().get(name) {
@@ -28,23 +41,27 @@ impl Shared {
             None if !self.plain_only => return Ok(None),
             None => {}
         }
-        let found = self.objects.stat(name)?;
-        Ok(found.map(|meta| {
-            let plain = Plain { len: meta.len, size: meta.len, tag: meta.tag };
-            Live::Known(Arc::new(FileState { len: meta.len, plain: Some(plain), ..FileState::default() }))
-        }))
+        Ok(self.objects.stat(name)?.map(|found| Live::Known(Arc::new(FileState::of_plain(&found)))))
     }
 
     /// The file under a name, opened. `None`: there is none.
     pub(super) fn open_file(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
+        if !self.plain_only
+            && let Some(Live::Known(known)) = self.find(name)?
+            && let Some(plain) = &known.plain
+        {
+            self.check_plain(name, plain)?;
+        }
+        self.open_to_fetch(name)
+    }
+
+    /// The same, and a plain object is not looked at: each fetch from it tells whether it is the one that a commit tells of.
+    pub(super) fn open_to_fetch(self: &Arc<Self>, name: &str) -> Result<Option<Arc<File>>> {
         let known = match self.find(name)? {
             None | Some(Live::Gone) => return Ok(None),
             Some(Live::Open(file)) => return Ok(Some(file)),
             Some(Live::Known(known)) => known,
         };
-        if let Some(plain) = &known.plain {
-            self.check_plain(name, plain)?;
-        }
         let mut live = self.live();
         match live.get(name) {
             // Somebody was quicker.
@@ -156,7 +173,7 @@ impl Store for Remote {
                 let pages = file.pages();
                 meta(pages.base.len, pages.version)
             }
-            Live::Known(known) => meta(known.len, self.shared().version_of(&known)),
+            Live::Known(known) => self.shared().meta_of(&known),
             Live::Gone => meta(0, 0),
         }))
     }
@@ -206,17 +223,20 @@ impl Store for Remote {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-        let mut names: Vec<String> = Vec::new();
-        if self.shared().plain_only {
-            self.shared().objects.list(prefix, &mut |key, _| {
-                names.extend((!key.starts_with(ROOT) && check_name(key).is_ok()).then(|| key.to_owned()));
-                Ok(())
-            })?;
-        } else {
-            let live = self.shared().live();
-            let found = live.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
-            names.extend(found.filter(|(_, live)| !matches!(live, Live::Gone)).map(|(name, _)| name.clone()));
+        let shared = self.shared();
+        if shared.plain_only {
+            return shared.objects.list(prefix, &mut |key, found| {
+                if check(key).is_err() {
+                    return Ok(());
+                }
+                each(Entry::new(key, &|| Ok(Some(shared.meta_of(&FileState::of_plain(found))))))
+            });
         }
+        let names: Vec<String> = {
+            let live = shared.live();
+            let found = live.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
+            found.filter(|(_, live)| !matches!(live, Live::Gone)).map(|(name, _)| name.clone()).collect()
+        };
         names.iter().try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::store::{ObjectMeta, Objects, Put};
+use crate::store::{ObjectMeta, Objects, Piece, Put};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
 
@@ -31,6 +31,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("a long listing is whole", lists_many),
     ("large objects arrive whole", large_objects),
     ("an object arrives in pieces, all or nothing", in_pieces),
+    ("bytes come from several buffers and go to several", buffers),
     ("requests go side by side", side_by_side),
 ];
 
@@ -286,6 +287,31 @@ fn in_pieces(case: &Case) {
     case.expect("pieces", &(0..len).map(byte_at).collect::<Vec<_>>());
     case.must_refuse("put nowhere", Kind::Invalid, case.objects.put_large("../x", len, &fill, &mut || Ok(())));
     case.expect_keys("", &["pieces"]);
+}
+
+fn buffers(case: &Case) {
+    let all = Random::new(8).bytes(21 << 20);
+    // One that goes up in one request, and one that may not.
+    for len in [100_000, all.len()] {
+        let (mut pieces, mut expected) = (Vec::new(), Vec::new());
+        for (n, bytes) in all[..len].chunks(70_000).enumerate() {
+            let used = bytes.len() - n % 3 * 1000;
+            pieces.push(Piece::new(Arc::new(bytes.to_vec()), used));
+            expected.extend_from_slice(&bytes[..used]);
+        }
+        case.must("put what buffers hold", case.objects.put_gathered("many", pieces));
+        case.expect("many", &expected);
+    }
+    let meta = case.put("many", &all[..300_000]);
+    // The object ends within the third.
+    let mut buffers = [vec![0; 100_001], vec![0; 0], vec![0; 150_000], vec![7; 5]];
+    let mut into: Vec<&mut [u8]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
+    let found = case.must("read to buffers", case.objects.read_scattered("many", 60_000, &mut into));
+    case.claim(found == Some((240_000, meta.tag)), format_args!("{found:?} of 240,000 bytes"));
+    case.claim(buffers[0] == all[60_000..160_001] && buffers[2][..139_999] == all[160_001..300_000], "others were read");
+    case.claim(buffers[2][139_999..].iter().all(|&b| b == 0) && buffers[3] == [7; 5], "wrote past what it said it read");
+    let nothing = case.must("read what is not there", case.objects.read_scattered("none", 0, &mut [&mut [0; 9]]));
+    case.claim(nothing.is_none(), "read what nobody put");
 }
 
 fn side_by_side(case: &Case) {

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice};
-use bandsaw::store::{Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, Remote, RemoteOptions};
+use bandsaw::store::{
+    Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, Piece, Remote, RemoteOptions,
+};
 use bandsaw::testing::Random;
 
 use super::measure::{Case, Work, time};
@@ -154,7 +156,8 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
         keys.iter().try_for_each(|key| Ok(objects.remove(key).map(drop)?))
     };
     let plain = store.objects("plain")?;
-    let put = |key: &str| Ok(plain.put_owned(key, bytes.clone())?);
+    let body = Arc::new(bytes.clone());
+    let put = |key: &str| Ok(plain.put_gathered(key, vec![Piece::new(body.clone(), BAND as usize)])?);
     let get = |key: &str| {
         let found = plain.read_at(key, 0, &mut vec![0; BAND as usize])?;
         ensure!(found == Some(BAND as usize), "{key} is short");

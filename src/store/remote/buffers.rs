@@ -1,0 +1,135 @@
+//! Memory for pages, which is used again as long as the bundle is open, and given back then.
+//!
+//! Buffers that many threads ask the allocator for, each for itself, stay with it when they are freed, in several places: a program
+//! then takes a multiple of what is in use. So they are cut from large pieces, and return to a list of their own.
+
+use std::fmt;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+
+use super::pages::PAGE;
+
+/// Bytes that are asked for at a time. So much is a mapping of its own with every allocator that we know of (glibc makes
+/// one from 32 MiB on, whatever it has seen before): it takes memory as it is used, and goes as a whole.
+const MAPPED: usize = 40 << 20;
+
+/// Buffers that nobody uses, and memory for more.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Buffers(Arc<Mutex<Free>>);
+
+#[derive(Debug, Default)]
+struct Free {
+    returned: Vec<BytesMut>,
+    /// Memory that was not used yet.
+    fresh: BytesMut,
+}
+
+/// [`PAGE`] bytes. Dropped, they are free for the next.
+pub(super) struct Buffer {
+    bytes: BytesMut,
+    home: Buffers,
+}
+
+impl Buffers {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer with anything in it.
+    pub(super) fn take(&self) -> Buffer {
+        let mut free = self.free();
+        let bytes = match free.returned.pop() {
+            Some(bytes) => bytes,
+            None => {
+                if free.fresh.is_empty() {
+                    free.fresh = BytesMut::zeroed(MAPPED);
+                }
+                free.fresh.split_to(PAGE as usize)
+            }
+        };
+        drop(free);
+        Buffer { bytes, home: self.clone() }
+    }
+
+    /// As many as `bytes` need.
+    pub(super) fn take_for(&self, bytes: u64) -> Vec<Buffer> {
+        (0..bytes.div_ceil(PAGE)).map(|_| self.take()).collect()
+    }
+
+    /// A buffer of zeros.
+    pub(super) fn zeros(&self) -> Buffer {
+        let mut buffer = self.take();
+        buffer.fill(0);
+        buffer
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = mem::take(&mut self.bytes);
+        self.home.free().returned.push(bytes);
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let mut copy = self.home.take();
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_used_again() {
+        let buffers = Buffers::default();
+        let mut first = buffers.take();
+        first.fill(7);
+        let mut copy = first.clone();
+        copy[0] = 1;
+        assert_eq!((first[0], copy[0], copy[1], copy.len()), (7, 1, 7, PAGE as usize));
+        let places = [first.as_ptr(), copy.as_ptr()];
+        drop((first, copy));
+        let again = buffers.take_for(PAGE + 1);
+        assert_eq!(again.len(), 2);
+        assert!(again.iter().all(|buffer| places.contains(&buffer.as_ptr())));
+        assert!(buffers.zeros().iter().all(|byte| *byte == 0));
+        // More than is asked for at a time.
+        let many = buffers.take_for(MAPPED as u64 + PAGE);
+        let mut places: Vec<_> = many.iter().chain(&again).map(|buffer| buffer.as_ptr()).collect();
+        places.sort_unstable();
+        assert!(places.windows(2).all(|pair| pair[1] as usize - pair[0] as usize >= PAGE as usize));
+    }
+}

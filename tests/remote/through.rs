@@ -1,0 +1,65 @@
+//! Objects with somebody in front of them who is told of every request before it is made, and may refuse it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bandsaw::Result;
+use bandsaw::store::{ObjectMeta, Objects, Put};
+
+/// A request.
+pub(super) enum Call<'a> {
+    Read,
+    Put(&'a str, &'a [u8], Put),
+    Copy(&'a str, &'a str),
+    Remove(&'a str),
+    Stat,
+    List,
+}
+
+pub(super) trait Porter: fmt::Debug + Send + Sync {
+    /// An error from it is the caller's; the request is not made then.
+    fn meets(&self, call: Call<'_>, inner: &dyn Objects) -> Result<()>;
+}
+
+#[derive(Debug)]
+pub(super) struct Through<P> {
+    inner: Arc<dyn Objects>,
+    pub(super) porter: P,
+}
+
+impl<P: Porter> Through<P> {
+    pub(super) fn new(inner: &Arc<dyn Objects>, porter: P) -> Arc<Self> {
+        Arc::new(Self { inner: inner.clone(), porter })
+    }
+
+    fn pass(&self, call: Call<'_>) -> Result<&dyn Objects> {
+        self.porter.meets(call, &*self.inner)?;
+        Ok(&*self.inner)
+    }
+}
+
+impl<P: Porter> Objects for Through<P> {
+    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+        self.pass(Call::Read)?.read_at(key, offset, into)
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
+        self.pass(Call::Put(key, bytes, cond))?.put(key, bytes, cond)
+    }
+
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        self.pass(Call::Copy(from, to))?.copy(from, to)
+    }
+
+    fn remove(&self, key: &str) -> Result<bool> {
+        self.pass(Call::Remove(key))?.remove(key)
+    }
+
+    fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
+        self.pass(Call::Stat)?.stat(key)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
+        self.pass(Call::List)?.list(prefix, each)
+    }
+}
