@@ -9,6 +9,7 @@ mod local;
 mod locks;
 mod memory;
 pub mod objects;
+#[cfg(feature = "s3")]
 mod ranges;
 mod remote;
 #[cfg(feature = "s3")]
