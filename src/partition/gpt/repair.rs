@@ -9,7 +9,7 @@ use super::create::protective_mbr;
 use super::{Copy, Found, Header, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero, regions};
 use crate::partition::kind::PROTECTIVE;
-use crate::partition::layout::MbrRaw;
+use crate::partition::layout::{GPT_SIGNATURE, GptHeaderRaw, MbrRaw};
 use crate::partition::read;
 use crate::{Error, Kind, Result};
 
@@ -33,7 +33,7 @@ pub struct Repair {
     mbr: Option<MbrRaw>,
     primary: Option<Copy>,
     backup: Option<Copy>,
-    /// The header of a backup that has moved, in bytes of the disk.
+    /// The block with the header of a backup that has moved, in bytes of the disk.
     old_backup: Option<Range<u64>>,
     /// What is wrong and not mended, because it is not certain what is right.
     pub refused: Vec<Error>,
@@ -159,12 +159,15 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repai
         let what = "the backup is not at the end of the disk, but what is there is not blank; it is left";
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
-    let old = primary.header.alternate_lba * block..(primary.header.alternate_lba + 1) * block;
-    let is_free = |old: &Range<u64>| {
-        let used = primary.entries().map(|(_, raw)| raw.first.get()..raw.last.get().saturating_add(1));
-        !used.into_iter().any(|used| used.contains(&(old.start / block)))
-    };
-    Ok(Repair { backup: Some(backup), old_backup: Some(old).filter(is_free), primary: Some(moved), ..Repair::default() })
+    let old = primary.header.alternate_lba;
+    // The number may be anything: what is no header, or lies in the primary, a partition or the new backup, is left.
+    let is_left = primary.taken().contains(&old) || old > last_usable || !holds_header(disk, old * block)?;
+    let old_backup = (!is_left).then(|| old * block..(old + 1) * block);
+    Ok(Repair { backup: Some(backup), old_backup, primary: Some(moved), ..Repair::default() })
+}
+
+fn holds_header(disk: &dyn BlockDevice, offset: u64) -> Result<bool> {
+    Ok(read::<GptHeaderRaw>(disk, offset)?.signature == GPT_SIGNATURE)
 }
 
 /// Whether every sector of the place of `copy` is blank or what it should be.
@@ -188,4 +191,48 @@ fn primary_of(backup: &Copy) -> Result<Copy> {
         return Err(Error::unsupported(LAYER, what));
     }
     Ok(backup.moved(PRIMARY, backup.header.my_lba, entries_lba))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::device::Memory;
+    use crate::partition::gpt::{NewPartition, create};
+    use crate::partition::{APPLE_HFS, probe};
+
+    /// Blocks before and after the disk has grown.
+    const OLD: u64 = 300;
+    const NEW: u64 = 500;
+
+    #[test]
+    fn a_wrong_place_of_the_backup_costs_nothing() {
+        let grown = Memory::zeros(NEW as usize * 512);
+        let disk = Memory::zeros(OLD as usize * 512);
+        let partition =
+            NewPartition { range: 40 * 512..200 * 512, type_guid: APPLE_HFS, guid: Uuid::from_bytes([1; 16]), name: "x".into() };
+        create(&disk, 512, Uuid::from_bytes([9; 16]), &[partition]).unwrap();
+        grown.write_at(0, &disk.to_vec()).unwrap();
+        grown.write_at(210 * 512, &[7; 512]).unwrap();
+        grown.write_at(50 * 512, &grown.read_vec(512, 512).unwrap()).unwrap();
+        let expected = probe(&grown).unwrap().unwrap().partitions;
+        let before = grown.to_vec();
+        let first_of_table = NEW - 33;
+        // The primary itself, its table, a file that looks like a header, a gap, what is no header, the new backup's table.
+        for alternate in [1, 2, 50, 220, 210, first_of_table, NEW - 2] {
+            let disk = Memory::from(before.clone());
+            let mut primary = read_copy(&disk, 512, PRIMARY).unwrap().unwrap();
+            primary.header.alternate_lba = alternate;
+            primary.write(&disk).unwrap();
+            repair(&disk).unwrap();
+            let map = probe(&disk).unwrap().unwrap();
+            assert_eq!(map.partitions, expected, "{alternate}");
+            assert!(map.problems.is_empty(), "{alternate}: {:?}", map.problems);
+            assert_eq!(repair(&disk).unwrap(), Repaired::default(), "{alternate}");
+            assert_eq!(disk.to_vec()[34 * 512..OLD as usize * 512], before[34 * 512..OLD as usize * 512], "{alternate}");
+        }
+        repair(&grown).unwrap();
+        assert!(is_zero(&grown.read_vec((OLD - 1) * 512, 512).unwrap()), "what was the backup goes");
+    }
 }
