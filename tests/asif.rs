@@ -505,6 +505,25 @@ fn a_state_that_is_none_is_told_when_it_is_read() {
     assert_eq!(problems_in(file)[0].0, Severity::Damage);
 }
 
+/// A check goes on behind damage: the masks of the metadata are looked for, and the owner of the last chunk.
+#[test]
+fn a_number_that_no_file_can_hold_is_told() {
+    let file = some_chunks();
+    let table = SEGMENT - MIB as usize;
+    let number = |at: &usize| u64::from_be_bytes(file[*at..*at + 8].try_into().unwrap());
+    let entries: Vec<_> = (table..SEGMENT).step_by(8).filter(|at| number(at) != 0).collect();
+    assert_eq!(entries.len(), 2, "of the metadata and of their bitmap");
+    for at in entries.into_iter().chain([TABLE, TABLE + 8, BITMAP_ENTRY]) {
+        for cut in [0, 1000] {
+            let mut file = file.clone();
+            file[at + 1] |= 0x40;
+            file.truncate(file.len() - cut);
+            assert!(open(file.clone()).unwrap_err().to_string().contains("is expected in a file that has"));
+            assert_eq!(problems_in(file)[0].0, Severity::Damage);
+        }
+    }
+}
+
 #[test]
 fn flags_that_forbid_changes_are_heeded() {
     let mut bytes = some_chunks();

@@ -174,7 +174,12 @@ impl Geometry {
         }
     }
 
-    /// Where the bytes `within` of a chunk are in the file.
+    /// Whether a file can have this chunk at all: bytes past 2^63 are no place.
+    pub(super) fn can_be(&self, chunk: FileChunk) -> bool {
+        chunk.0 < i64::MAX as u64 / self.chunk_bytes()
+    }
+
+    /// Where the bytes `within` of a chunk, one that [can be](Self::can_be), are in the file.
     pub(super) fn in_file(&self, chunk: FileChunk, within: Range<u64>) -> Range<u64> {
         let start = chunk.0 * self.chunk_bytes();
         start + within.start..start + within.end

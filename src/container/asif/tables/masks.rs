@@ -8,7 +8,7 @@ use super::super::geometry::Place;
 use super::super::layout::{DiskChunk, FileChunk, parse_bitmap_entry};
 use super::super::mask::Mask;
 use super::super::space::Space;
-use super::{NewBitmap, PER_PAGE, PageId, State, Tables};
+use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, State, Tables};
 use crate::{Error, Result};
 
 /// The mask of a chunk, and the bitmap that has a place for it, if that is known to be there.
@@ -28,6 +28,7 @@ impl Tables {
         loop {
             let raw = self.raw_entry(place.table, place.bitmap_entry)?;
             let bitmap = parse_bitmap_entry(raw).and_then(|bitmap| bitmap.ok_or("a partly written chunk without a bitmap"));
+            let bitmap = bitmap.and_then(|bitmap| if self.geometry.can_be(bitmap) { Ok(bitmap) } else { Err(PAST_ANY_FILE) });
             let bitmap = bitmap.map_err(|wrong| self.wrong(&place, wrong))?;
             let _stays = self.moving.shared(u64::from(place.table));
             if self.state().raw_in_memory(place.table, place.bitmap_entry) != Some(raw) {

@@ -38,6 +38,8 @@ const PAGES: usize = 4096;
 const MASK_BYTES: usize = 8 << 20;
 /// Pages, and masks, kept at least, however many images share the memory.
 const LEAST_KEPT: usize = 64;
+/// What is wrong with a number of a chunk that would begin past 2^63.
+const PAST_ANY_FILE: &str = "a chunk past the end of any file";
 
 /// Part of a table, as on disk.
 type Page = [U64; PER_PAGE as usize];
@@ -121,7 +123,12 @@ impl Tables {
     pub(super) fn entry(&self, chunk: DiskChunk) -> Result<Entry> {
         let place = self.geometry.place(chunk);
         let raw = self.raw_entry(place.table, place.entry)?;
-        Entry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))
+        let entry = Entry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))?;
+        // Opening refuses such a number, but a check goes on.
+        match entry.chunk() {
+            Some(chunk) if !self.geometry.can_be(chunk) => Err(self.wrong(&place, PAST_ANY_FILE)),
+            _ => Ok(entry),
+        }
     }
 
     fn raw_entry(&self, table: u32, entry: u32) -> Result<u64> {
