@@ -5,11 +5,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use memchr::memchr;
 
 /// Stands in a list for bytes that were taken out; their number follows.
 const MARK: &[u8] = b"taken out of this list: ";
 /// Letters of an element that is worth it. Whatever stands for it is shorter.
 const LEAST: usize = 256;
+/// Letters that are decoded at a time, or some more.
+const BATCH: usize = 4096;
 
 /// A list whose long `<data>` elements were taken out and decoded.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ fn data_in(list: &[u8]) -> Option<usize> {
     const TAG: &[u8] = b"<data>";
     let mut at = 0;
     loop {
-        at += list.get(at..)?.iter().position(|byte| *byte == TAG[0])?;
+        at += memchr(TAG[0], list.get(at..)?)?;
         if list[at..].starts_with(TAG) {
             return Some(at + TAG.len());
         }
@@ -63,21 +66,31 @@ fn data_in(list: &[u8]) -> Option<usize> {
 /// The bytes that the Base64 at the front of `text` stands for, and where a `<` ends it. `None`: it is not, or not as it should
 /// be: in whole groups of four, with nothing but zeros in the bits left over.
 fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let (mut digits, mut at) = (Vec::new(), 0);
-    loop {
-        let line = text[at..].iter().position(|byte| matches!(byte, b'\n' | b'<'))?;
-        digits.extend_from_slice(text[at..at + line].trim_ascii());
-        at += line;
-        if text[at] == b'<' {
-            break;
-        }
-        at += 1;
-    }
-    let decoded = STANDARD.decode(&digits).or_else(|_| {
-        digits.retain(|byte| !byte.is_ascii_whitespace()); // seldom is there any within lines
-        STANDARD.decode(&digits)
+    let end = memchr(b'<', text)?;
+    let decoded = decode_lines(&text[..end]).or_else(|| {
+        // Seldom is there any white space within lines.
+        let digits: Vec<_> = text[..end].iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        STANDARD.decode(digits).ok()
     });
-    Some((decoded.ok()?, at))
+    Some((decoded?, end))
+}
+
+/// The same for lines without white space but around them. Their letters never stand all side by side in memory.
+fn decode_lines(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut decoded, mut digits) = (Vec::with_capacity(text.len() / 4 * 3), Vec::with_capacity(2 * BATCH));
+    let mut rest = text;
+    while let Some(line) = memchr(b'\n', rest) {
+        digits.extend_from_slice(rest[..line].trim_ascii());
+        rest = &rest[line + 1..];
+        if digits.len() >= BATCH {
+            let whole = digits.len() / 4 * 4;
+            STANDARD.decode_vec(&digits[..whole], &mut decoded).ok().filter(|()| digits[whole - 1] != b'=')?;
+            digits.drain(..whole);
+        }
+    }
+    digits.extend_from_slice(rest.trim_ascii());
+    STANDARD.decode_vec(&digits, &mut decoded).ok()?;
+    Some(decoded)
 }
 
 #[cfg(test)]
@@ -93,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(bytes in prop::collection::vec(any::<u8>(), 0..600), width in 1usize..90, tabs in 0usize..4) {
+        fn what_was_encoded_is_decoded(bytes in prop::collection::vec(any::<u8>(), 0..9000), width in 1usize..90, tabs in 0usize..4) {
             let text = lines(&bytes, width, &"\t".repeat(tabs)) + "</data>";
             let (decoded, end) = decode(text.as_bytes()).unwrap();
             prop_assert_eq!(&text[end..], "</data>");
@@ -140,6 +153,14 @@ mod tests {
             assert_eq!(taken.found.len(), usize::from(good), "{text}");
             assert_eq!(taken.list == list.as_bytes(), !good, "{text}");
         }
+        // An end in the middle, where letters are decoded in batches.
+        let lines = format!("\t{whole}\n").repeat(BATCH / whole.len() + 1);
+        for (text, good) in [(format!("{lines}QQ=="), true), (format!("{lines}\tQQ==\n{lines}"), false)] {
+            let list = format!("<data>{text}</data>");
+            assert_eq!(Taken::out_of(list.as_bytes()).found.len(), usize::from(good), "{good}");
+        }
+        let ended = format!("<data>{}</data>", format!("{}QQ==\n", &whole[4..]).repeat(BATCH));
+        assert!(Taken::out_of(ended.as_bytes()).found.is_empty());
         for list in [format!("<data>{whole}"), format!("<data>{whole}<data>"), format!("bplist00<data>{whole}</data>")] {
             assert_eq!(Taken::out_of(list.as_bytes()).list, list.as_bytes());
         }
