@@ -31,7 +31,13 @@ impl Progress for Silent {
 }
 
 /// Nobody is told of the work, which is a part of another's that is; who may stop that may stop this.
-pub(crate) struct Within<'a>(pub(crate) &'a dyn Progress);
+pub struct Within<'a>(pub &'a dyn Progress);
+
+impl fmt::Debug for Within<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Within").finish_non_exhaustive()
+    }
+}
 
 impl Progress for Within<'_> {
     fn stage(&self, _name: &str, _total: u64) {}

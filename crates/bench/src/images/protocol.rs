@@ -28,7 +28,7 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Goes through it all; what was measured, step by step.
     pub(super) fn run(mut self, protocol: Protocol) -> Result<Vec<Series>> {
-        self.subject.create(self.len)?;
+        self.subject.create(self.len, self.progress)?;
         self.note("new", false)?;
         let mut series = match protocol {
             Protocol::Rewrite => self.rewrite()?,
@@ -84,7 +84,7 @@ impl Walk<'_> {
             self.subject.attach()?.detach()?;
         }
         self.note("attached anew", true)?;
-        let given_back = self.subject.compact()?;
+        let given_back = self.subject.compact(self.progress)?;
         self.note("compacted", true)?;
         if let Some(last) = self.space.last_mut() {
             last.given_back = Some(given_back);
@@ -134,7 +134,7 @@ impl Walk<'_> {
         ];
         self.wind_up(self.files, 1)?;
         self.subject.destroy()?;
-        self.subject.create(self.len)?;
+        self.subject.create(self.len, self.progress)?;
         let attached = self.subject.attach()?;
         let (attached, _) = self.again(attached, "control: new")?;
         let control = self.write(&attached, self.files)?;

@@ -12,7 +12,7 @@ use bandsaw::open::{Keys, OpenOptions};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::ops::trim::{check_fully, trim};
-use bandsaw::progress::{Progress, Silent};
+use bandsaw::progress::{Progress, Within};
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
 use super::kind::{Kind, Via};
@@ -112,7 +112,11 @@ impl Walk<'_> {
             return Ok(());
         }
         let secret = secret();
-        check_fully(&self.subject.image(), &OpenOptions { keys: Some(&secret as &dyn Keys), ..OpenOptions::default() }, &Silent)?;
+        check_fully(
+            &self.subject.image(),
+            &OpenOptions { keys: Some(&secret as &dyn Keys), ..OpenOptions::default() },
+            &Within(self.progress),
+        )?;
         let volume = self.subject.look_inside()?;
         let mut contents = Contents::new(self.settings.plan.seed, REQUEST as usize, self.settings.compressible);
         let mut buf = vec![0; REQUEST as usize];
@@ -238,19 +242,19 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<Measur
     let subject = Subject { kind, band_size: None, folder: folder.to_owned(), caches, program: Path::new("") };
     let len = (DISK / scale.max(1)).next_multiple_of(1 << 20);
     let mut walk = Walk { subject: &subject, settings: &settings, files: &files, len, progress, space: Vec::new() };
-    subject.create(len)?;
+    subject.create(len, progress)?;
     let journal = journal(&subject, file_system)?;
-    trim(&subject.open(Access::ReadWrite)?, &Silent)?;
+    trim(&subject.open(Access::ReadWrite)?, &Within(progress))?;
     walk.note("new", false)?;
     let filled = walk.fill(true)?;
     walk.sound(&filled.left)?;
-    trim(&subject.open(Access::ReadWrite)?, &Silent)?;
+    trim(&subject.open(Access::ReadWrite)?, &Within(progress))?;
     walk.sound(&filled.left)?;
-    subject.compact()?;
+    subject.compact(progress)?;
     walk.sound(&filled.left)?;
     walk.note("full, compacted", false)?;
     if format == Format::Udsb {
-        other_bands(&subject.image())?;
+        other_bands(&subject.image(), progress)?;
         walk.sound(&filled.left)?;
     }
     walk.wind_up(&filled.left, ATTACHED)?;
@@ -283,15 +287,17 @@ fn journal(subject: &Subject<'_>, file_system: NewFormat) -> Result<u64> {
 }
 
 /// Gives a bundle twice the bands, and back.
-fn other_bands(path: &Path) -> Result<()> {
+fn other_bands(path: &Path, progress: &dyn Progress) -> Result<()> {
     let secret = secret();
     let options = OpenOptions { keys: Some(&secret as &dyn Keys), ..OpenOptions::default() };
-    let done = reband(path, Some(4 << 20), &options, &Silent)?;
-    reband(path, Some(done.from), &options, &Silent).map(drop)
+    let done = reband(path, Some(4 << 20), &options, &Within(progress))?;
+    reband(path, Some(done.from), &options, &Within(progress)).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    use bandsaw::progress::Silent;
+
     use super::*;
 
     /// The article: 90 GB in 640 files when full, 265 GB written.
@@ -306,5 +312,31 @@ mod tests {
             (0..ROUNDS).flat_map(|n| round(&files, n).0).map(|file| file.number).collect();
         assert_eq!(numbers.len(), 800, "no two files are the same");
         assert_eq!(bytes(&files), (90_500_000_000, 266_500_000_000));
+    }
+
+    /// Whoever asks to stop is not kept waiting by the steps that they are not told of.
+    #[test]
+    fn every_step_can_be_stopped() {
+        struct Stop;
+
+        impl Progress for Stop {
+            fn stage(&self, _name: &str, _total: u64) {}
+            fn advance(&self, _n: u64) {}
+            fn cancelled(&self) -> bool {
+                true
+            }
+        }
+
+        let folder = tempfile::tempdir().unwrap();
+        let kind =
+            Kind { format: Format::Udsb, key_bits: 0, file_system: NewFormat::HfsPlus, volume_key: false, via: Via::Library };
+        let image = folder.path().join("x");
+        let subject = Subject { kind: Some(kind), band_size: None, folder: image, caches: Caches::Keep, program: Path::new("") };
+        subject.create(64 << 20, &Silent).unwrap();
+        let stopped = |done: Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::Cancelled);
+        stopped(subject.compact(&Stop).map(drop));
+        stopped(other_bands(&subject.image(), &Stop));
+        subject.compact(&Silent).unwrap();
+        other_bands(&subject.image(), &Silent).unwrap();
     }
 }

@@ -17,7 +17,7 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::trim;
 use bandsaw::ops::usage::HostUsage;
 use bandsaw::partition;
-use bandsaw::progress::{Progress, Silent};
+use bandsaw::progress::{Progress, Silent, Within};
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
 use super::kind::{Kind, Via};
@@ -121,11 +121,12 @@ impl Subject<'_> {
         self.folder.join("image").with_extension(extension)
     }
 
-    /// Makes an image of `len` bytes; for the host, an empty folder.
-    pub(super) fn create(&self, len: u64) -> Result<()> {
+    /// Makes an image of `len` bytes; for the host, an empty folder. A step of the work that `progress`
+    /// tells of: it may be stopped, but is not told.
+    pub(super) fn create(&self, len: u64, progress: &dyn Progress) -> Result<()> {
         self.make_folder()?;
         match self.kind {
-            Some(kind) => self.make(kind, len, Source::Empty, None, &Silent).map(drop),
+            Some(kind) => self.make(kind, len, Source::Empty, None, &Within(progress)).map(drop),
             None => Ok(()),
         }
     }
@@ -297,12 +298,12 @@ impl Subject<'_> {
     }
 
     /// Gives back what is free in it, and packs it; how many bytes that came to. Nothing for the host.
-    pub(super) fn compact(&self) -> Result<u64> {
+    pub(super) fn compact(&self, progress: &dyn Progress) -> Result<u64> {
         if self.kind.is_none() {
             return Ok(0);
         }
         let options = compact::Options { battery_allowed: true, ..compact::Options::default() };
-        let done = compact::compact(&self.open(Access::ReadWrite)?, &options, &Silent)?;
+        let done = compact::compact(&self.open(Access::ReadWrite)?, &options, &Within(progress))?;
         Ok(done.before.saturating_sub(done.after))
     }
 
