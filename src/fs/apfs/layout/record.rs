@@ -167,10 +167,11 @@ impl KeyRest<'_> {
     }
 }
 
-/// A name behind a 16-bit length that counts its NUL; `None` if it is cut short or empty of even that.
+/// A name behind a 16-bit length that counts its NUL; `None` if it is cut short, empty of even that, or longer than any.
 pub(crate) fn split_name(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = U16::ref_from_prefix(bytes).ok()?;
-    without_nul(rest.get(..usize::from(len.get()))?)
+    let len = usize::from(len.get());
+    without_nul(rest.get(..len).filter(|_| len <= MAX_NAME_LEN)?)
 }
 
 fn without_nul(name: &[u8]) -> Option<&[u8]> {
@@ -231,6 +232,12 @@ mod tests {
         assert_eq!(RecordKey::parse(&unended, true), None);
         let lying = [&on_disk(&RecordKey::single(FileId(2), record_type::XATTR))[..], &[0xFF, 0xFF, b'a', 0]].concat();
         assert_eq!(RecordKey::parse(&lying, true), None);
+        let longest = [b'x'; MAX_NAME_LEN - 1];
+        let key = RecordKey::named(FileId(2), record_type::XATTR, &longest);
+        assert_eq!(RecordKey::parse(&on_disk(&key), true), Some(key));
+        let head = on_disk(&RecordKey::single(FileId(2), record_type::XATTR));
+        let longer = [&head[..], &1024_u16.to_le_bytes(), &longest, b"x\0"].concat();
+        assert_eq!(RecordKey::parse(&longer, true), None);
     }
 
     /// By object first though its number stands below the type, and names as bytes (§5.4).
