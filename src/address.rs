@@ -179,8 +179,9 @@ fn image_end(text: &str, exists: &dyn Fn(&Path) -> bool) -> usize {
 /// `/path` of `file:///path`; whatever else names an image stays as it is.
 fn on_host(text: &str, image: &str) -> Result<String> {
     let Some(rest) = image.strip_prefix("file://") else { return Ok(image.to_owned()) };
-    let path = rest.strip_prefix("localhost").unwrap_or(rest);
-    let path = percent_decoded(path).filter(|path| path.starts_with('/') && path.len() > 1);
+    // What comes before the first `/`, written as such, would be another machine.
+    let path = Some(rest.strip_prefix("localhost").unwrap_or(rest)).filter(|path| path.starts_with('/') && path.len() > 1);
+    let path = path.and_then(percent_decoded);
     path.ok_or_else(|| {
         invalid(text, "after file:// comes an absolute path, as in file:///home/me/disk.dmg; a % in it is written %25")
     })
@@ -250,6 +251,7 @@ mod tests {
             ("./disk.dmg:Docs:/x", address("./disk.dmg:Docs:/x", None, None, None)),
             ("s3://bucket/k.sparsebundle", address("s3://bucket/k.sparsebundle", None, None, None)),
             ("file:///tmp/a%3Ab.dmg:/x", address("/tmp/a:b.dmg", None, None, Some("/x"))),
+            ("file:///%2fx", address("//x", None, None, None)),
             ("file://localhost/tmp/disk.dmg", address("/tmp/disk.dmg", None, None, None)),
             ("s3://bucket/k.sparsebundle:/x", address("s3://bucket/k.sparsebundle", None, None, Some("/x"))),
             ("https://me:pw@host:8080/k.dmg:#1:/x", address("https://me:pw@host:8080/k.dmg", number(1, None), None, Some("/x"))),
@@ -296,6 +298,9 @@ mod tests {
             ("disk.dmg:#+2", "number"),
             ("disk.dmg:#4294967296", "number"),
             ("disk.dmg:Docs/x", "`:/`"),
+            ("file://host/x", "an absolute path"),
+            ("file://%2fx", "an absolute path"),
+            ("file:///", "an absolute path"),
             ("disk.dmg:Docs\\", "literally"),
         ] {
             let error = Address::parse(text, &nothing_exists).unwrap_err();
