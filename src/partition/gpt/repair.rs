@@ -160,9 +160,9 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<Repai
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
     let old = primary.header.alternate_lba;
-    // The number may be anything: what is no header, or lies in the primary, a partition or the new backup, is left.
-    let is_left = primary.taken().contains(&old) || old > last_usable || !holds_header(disk, old * block)?;
-    let old_backup = (!is_left).then(|| old * block..(old + 1) * block);
+    // The number may be anything: what is no header, or not between all that the primary takes and the new backup, is left.
+    let is_between = (primary.taken().end..=last_usable).contains(&old);
+    let old_backup = (is_between && holds_header(disk, old * block)?).then(|| old * block..(old + 1) * block);
     Ok(Repair { backup: Some(backup), old_backup, primary: Some(moved), ..Repair::default() })
 }
 
@@ -216,11 +216,12 @@ mod tests {
         grown.write_at(0, &disk.to_vec()).unwrap();
         grown.write_at(210 * 512, &[7; 512]).unwrap();
         grown.write_at(50 * 512, &grown.read_vec(512, 512).unwrap()).unwrap();
+        grown.write_at(0, b"EFI PART").unwrap();
         let expected = probe(&grown).unwrap().unwrap().partitions;
         let before = grown.to_vec();
         let first_of_table = NEW - 33;
-        // The primary itself, its table, a file that looks like a header, a gap, what is no header, the new backup's table.
-        for alternate in [1, 2, 50, 220, 210, first_of_table, NEW - 2] {
+        // A boot code that looks like a header, the primary itself, its table, a file that looks like a header, a gap, what is no header, the new backup's table.
+        for alternate in [0, 1, 2, 50, 220, 210, first_of_table, NEW - 2] {
             let disk = Memory::from(before.clone());
             let mut primary = read_copy(&disk, 512, PRIMARY).unwrap().unwrap();
             primary.header.alternate_lba = alternate;
