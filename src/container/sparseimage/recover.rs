@@ -2,11 +2,13 @@
 //!
 //! Nothing here is needed to read an image right: see [`load`](super::load).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
 use super::LAYER;
-use super::layout::{Label, slot_at};
+use super::layout::{BandIndex, Label, slot_at};
 use super::load::{Loaded, Twins};
 use crate::device::{BlockDevice, Leave, regions};
 use crate::{Error, Result};
@@ -26,22 +28,25 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
     if file_len > end { file.set_len(end, Leave::Any) } else { Ok(()) }
 }
 
-/// Keeps the earlier of two twins, with what the later one holds, which is the one that counts.
+/// Keeps the earliest slot of each band, with what the latest one holds, which is the one that counts.
+///
+/// A band that stands in three slots is twice among the twins. If it is zeros in one, it is in all later ones, and then becomes
+/// zeros in all of them before the first label goes: whichever labels are left by a crash, the band is the same.
 fn separate(file: &dyn BlockDevice, Loaded { table, twins }: &mut Loaded) -> Result<()> {
-    for Twins { earlier, equal, .. } in &*twins {
-        if !equal {
-            let place = table.place(*earlier);
-            regions::blank(file, place..place + table.band_size)?; // the later one is zeros
-        }
+    let zeros: BTreeSet<BandIndex> = twins.iter().filter(|twins| !twins.equal).map(|twins| twins.band).collect();
+    for Twins { earlier, .. } in twins.iter().filter(|twins| zeros.contains(&twins.band)) {
+        let place = table.place(*earlier);
+        regions::blank(file, place..place + table.band_size)?;
     }
     file.flush()?;
+    let mut kept = BTreeMap::new();
     for Twins { band, earlier, later, .. } in twins.drain(..) {
         let (node, within) = later.in_node();
         file.write_at(table.nodes[node] + slot_at(node, within), U32::ZERO.as_bytes())?;
         table.slots[later.0 as usize] = Label::NONE;
         table.spare.insert(later);
         let known = if table.is_visible(band) { &mut table.bands } else { &mut table.gone };
-        known.insert(band, earlier);
+        known.insert(band, *kept.entry(band).or_insert(earlier));
     }
     file.flush()?;
     Ok(())
