@@ -14,6 +14,8 @@ use crate::progress::Silent;
 /// More runs than this of one image are not read, and no more bytes of each.
 const MOST_RUNS: usize = 20;
 const MOST_BYTES: u64 = 4096;
+/// Bytes of the largest band that is written: they stand in memory here, of which a file would store those that are written.
+const MOST_BAND: u64 = 64 << 20;
 
 /// An input describes the file of a sparse image. What `check` finds no damage in opens; what opens tells runs that are read
 /// the same twice, or not at all; and it can be written or says why not.
@@ -24,7 +26,9 @@ pub fn sparse_image(input: &[u8]) {
     let is_damaged = sparseimage::check(&read_only, &mut problems, &Silent).is_err() || has_damage(&problems);
     let opened = SparseImage::open(read_only);
     agree(is_damaged, opened.as_ref().map(|image| image as &dyn BlockDevice));
-    if let Ok(image) = SparseImage::open(Arc::new(file)) {
+    if let Ok(image) = SparseImage::open(Arc::new(file))
+        && image.band_size() <= MOST_BAND
+    {
         change(&image);
     }
 }
