@@ -31,6 +31,8 @@ pub enum Kind {
     Limit,
     /// The caller asked for something that makes no sense (a band size of 3 bytes).
     Invalid,
+    /// Sources of an image disagree and the rest of it does not decide: the user has to, see [`crate::decision`].
+    Undecided,
     /// The caller's [`Progress`](crate::progress::Progress) said stop.
     Cancelled,
 }

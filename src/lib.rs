@@ -36,6 +36,7 @@ pub mod address;
 pub mod codec;
 pub mod container;
 pub mod crypt;
+pub mod decision;
 pub mod decmpfs;
 pub mod device;
 pub mod error;

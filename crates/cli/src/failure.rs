@@ -144,6 +144,7 @@ enum Exit {
     Unsupported,
     WrongKey,
     Warned,
+    Undecided,
     BrokenPipe,
     Signal(u8),
     Told(u8),
@@ -158,6 +159,7 @@ impl Exit {
             Kind::Corrupt => Self::Corrupt,
             Kind::Unsupported => Self::Unsupported,
             Kind::WrongKey => Self::WrongKey,
+            Kind::Undecided => Self::Undecided,
             Kind::Cancelled => Self::Signal(progress::signal_seen().unwrap_or(INTERRUPT)),
             Kind::Io => match error.io_kind() {
                 Some(io::ErrorKind::NotFound) => Self::NotFound,
@@ -179,6 +181,7 @@ impl Exit {
             Self::Unsupported => 6,
             Self::WrongKey => 7,
             Self::Warned => 8,
+            Self::Undecided => 9,
             Self::BrokenPipe => 128 + 13,
             Self::Signal(signal) => 128 + signal,
             Self::Told(code) => code,
@@ -200,6 +203,7 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("6", "not an image known here, or a feature of it that is not supported"),
     ("7", "a passphrase is missing or wrong"),
     ("8", "check, repair: something is wrong, but nothing is lost by it"),
+    ("9", "repair: stopped for a decision of the user (`--assume`, `--accept-loss`); nothing is changed"),
     ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 141 when the reader of the output left"),
 ];
 
@@ -282,6 +286,7 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Conflict => "conflict",
         Kind::Limit => "limit",
         Kind::Invalid => "invalid",
+        Kind::Undecided => "undecided",
         Kind::Cancelled => "cancelled",
         _ => "other",
     }

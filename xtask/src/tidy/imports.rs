@@ -3,25 +3,43 @@
 use super::{Fault, Text};
 
 /// Each module with those that it may use, apart from itself and `error`.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("error", &[]),
     ("progress", &[]),
     ("problem", &["progress"]),
     ("size", &[]),
+    ("decision", &["size"]),
     ("address", &[]),
     ("device", &[]),
     ("platform", &[]),
     ("codec", &[]),
     ("store", &["device", "platform"]),
-    ("partition", &["device", "problem"]),
+    ("partition", &["decision", "device", "problem"]),
     ("crypt", &["device", "codec", "problem"]),
-    ("container", &["device", "codec", "crypt", "store", "platform", "problem", "progress", "size"]),
+    ("container", &["decision", "device", "codec", "crypt", "store", "platform", "problem", "progress", "size"]),
     ("decmpfs", &["device", "codec", "progress"]),
-    ("fs", &["device", "codec", "crypt", "decmpfs", "platform", "problem", "progress"]),
-    ("open", &["device", "store", "platform", "partition", "crypt", "container", "fs", "address", "size", "problem", "progress"]),
+    ("fs", &["decision", "device", "codec", "crypt", "decmpfs", "platform", "problem", "progress"]),
+    (
+        "open",
+        &[
+            "decision",
+            "device",
+            "store",
+            "platform",
+            "partition",
+            "crypt",
+            "container",
+            "fs",
+            "address",
+            "size",
+            "problem",
+            "progress",
+        ],
+    ),
     (
         "ops",
         &[
+            "decision",
             "device",
             "store",
             "platform",
@@ -41,6 +59,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     (
         "testing",
         &[
+            "decision",
             "device",
             "store",
             "platform",
