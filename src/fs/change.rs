@@ -67,6 +67,10 @@ pub trait FileSystemMut: FileSystem {
     /// Makes everything that returned before this call durable.
     fn sync(&self) -> Result<()>;
 
+    /// Makes blocks free that were given up and are held back for older states of the volume, if there are enough of them to be
+    /// worth the writes. Everything is durable when it returns.
+    fn release_held(&self) -> Result<()>;
+
     /// Makes everything durable and leaves the volume clean. It can be changed further, which makes it unclean again.
     fn unmount(&self) -> Result<()>;
 }

@@ -30,6 +30,14 @@ impl Face {
             Shown::Disk(device, _) => device.info().access == Access::ReadOnly,
         }
     }
+
+    /// Makes what a volume holds back for its older states free, so that a trim returns it. Only the volume itself can: nobody else
+    /// changes its container while it is open for changes.
+    pub(super) fn release_held(&self, output: &Output) {
+        if let Shown::VolumeMut(fs) = &self.shown {
+            fs.release_held().unwrap_or_else(|error| output.warn(&format!("cannot release space of {}: {error}", self.name)));
+        }
+    }
 }
 
 /// The disk as one file.

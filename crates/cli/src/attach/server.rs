@@ -197,6 +197,9 @@ impl Session {
         output: &Output,
     ) -> Outcome<Self> {
         let faces = faces(job, image, output)?;
+        if job.trim {
+            faces.iter().for_each(|face| face.release_held(output));
+        }
         trim(job, image, faces.iter().all(Face::read_only), output);
         let left = Arc::new(AtomicUsize::new(faces.len()));
         let mut session = Self { mounted: Vec::new() };

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 /// Blocks that wait for older checkpoints and are more than a few checkpoints take themselves.
-const WORTH_RELEASING: u64 = 256;
+pub(super) const WORTH_RELEASING: u64 = 256;
 /// Free blocks that a container keeps when it is made as short as can be: its volumes are still to be changed.
 const ROOM: u64 = 256;
 /// Checkpoints that getting shorter takes at most: the space manager's pool may have to make way twice.
@@ -201,12 +201,8 @@ impl State {
         let xid = Xid(self.raw.next_xid.get());
         self.space.begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept))?;
         change(self)?;
-        for (place, bytes) in self.space.settle()? {
-            self.store.device.write_at(self.store.offset(place), &bytes)?;
-        }
-        let objects = self.carried.of_next(&mut self.space, &self.next_oid, xid)?;
-        self.raw.next_oid = self.next_oid.load(Ordering::Relaxed).into();
-        Rings { store: &self.store, raw: &mut self.raw }.write(xid, &objects)
+        let Self { store, raw, carried, space, next_oid, .. } = self;
+        write_whole(store, raw, carried, space, next_oid)
     }
 
     /// Brings the superblock in block 0 up to date.
@@ -215,4 +211,21 @@ impl State {
         let written = self.store.device.write_at(0, &block).and_then(|()| self.store.device.flush());
         self.failed.note(written)
     }
+}
+
+/// Writes the checkpoint of a transaction that was begun in `space`, and in which no volume has changed.
+pub(super) fn write_whole(
+    store: &Store,
+    raw: &mut ContainerRaw,
+    carried: &Carried,
+    space: &mut Space,
+    next_oid: &AtomicU64,
+) -> Result<()> {
+    let xid = Xid(raw.next_xid.get());
+    for (place, bytes) in space.settle()? {
+        store.device.write_at(store.offset(place), &bytes)?;
+    }
+    let objects = carried.of_next(space, next_oid, xid)?;
+    raw.next_oid = next_oid.load(Ordering::Relaxed).into();
+    Rings { store, raw }.write(xid, &objects)
 }

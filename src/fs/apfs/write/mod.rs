@@ -278,6 +278,12 @@ impl FileSystemMut for ApfsMut {
         self.shared.settle(&mut self.shared.write())
     }
 
+    fn release_held(&self) -> Result<()> {
+        let mut volume = self.shared.write();
+        self.shared.settle(&mut volume)?;
+        volume.release_queued()
+    }
+
     fn unmount(&self) -> Result<()> {
         let mut volume = self.shared.write();
         self.shared.settle(&mut volume)?;

@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::carried::Carried;
 use super::checkpoint::room;
+use super::container::{WORTH_RELEASING, write_whole};
 use super::inode::Inode;
 use super::space::Space;
 use super::tree::{ChangingTree, FIRST_NEW};
@@ -239,6 +240,23 @@ impl Volume {
         self.failed.note(begun)?;
         self.begun = true;
         Ok(())
+    }
+
+    /// Makes free what only older checkpoints wait for, if that is worth it: newer ones follow in which nothing changes. Everything was
+    /// committed before.
+    pub(super) fn release_queued(&mut self) -> Result<()> {
+        self.failed.check(LAYER)?;
+        if self.space.main_queue.blocks() < WORTH_RELEASING {
+            return Ok(());
+        }
+        for _ in 0..=KEPT_CHECKPOINTS {
+            self.begin(KEPT_CHECKPOINTS)?;
+            let Self { store, container, carried, space, next_oid, .. } = self;
+            let written = write_whole(store, container, carried, space, next_oid);
+            self.failed.note(written)?;
+            self.committed();
+        }
+        self.write_anchor()
     }
 
     /// Begins a transaction for something that is no operation.

@@ -317,6 +317,11 @@ impl FileSystemMut for HfsPlusMut {
         self.shared.write().commit()
     }
 
+    /// Only [syncs](FileSystemMut::sync): there are no older states.
+    fn release_held(&self) -> Result<()> {
+        self.sync()
+    }
+
     fn unmount(&self) -> Result<()> {
         file::note_dates(&self.shared)?;
         self.shared.write().unmount()

@@ -35,6 +35,33 @@ fn what_was_removed_is_free_after_a_few_checkpoints() {
     }
 }
 
+/// By the volume that is open for changes, which goes on afterwards.
+#[test]
+fn a_volume_releases_what_it_holds_back() {
+    for device in [container(16 << 20, false), encrypted(16 << 20)] {
+        let bytes = || Container::open(device.clone(), None).unwrap().free();
+        let fs = open(&device);
+        file(&fs, fs.root(), "kept", &[1; 100_000]);
+        file(&fs, fs.root(), "gone", &[2; 5_000_000]);
+        fs.unmount().unwrap();
+        drop(fs);
+        let fs = open(&device);
+        fs.remove(fs.root(), "gone").unwrap();
+        fs.sync().unwrap();
+        assert!(bytes() < 12_000_000, "older checkpoints have it");
+        fs.release_held().unwrap();
+        assert!(bytes() > 15_000_000, "{}", bytes());
+        let at = Container::open(device.clone(), None).unwrap().checkpoint();
+        fs.release_held().unwrap();
+        assert_eq!(Container::open(device.clone(), None).unwrap().checkpoint(), at, "nothing is left that is worth it");
+        file(&fs, fs.root(), "after", &[3; 300_000]);
+        fs.unmount().unwrap();
+        drop(fs);
+        let found = read(&device);
+        assert_eq!((contents(&found, "/kept"), contents(&found, "/after")), (vec![1; 100_000], vec![3; 300_000]));
+    }
+}
+
 #[test]
 fn a_container_is_changed_as_a_whole_or_in_a_volume() {
     let device = container(4 << 20, false);
