@@ -184,6 +184,8 @@ pub struct VolumeInfo {
     pub total: u64,
     /// Free bytes.
     pub free: u64,
+    /// Bytes that are neither used nor free: given up, and held back for older states of the volume.
+    pub pending: u64,
     /// Files, as the volume counts them.
     pub files: u64,
     /// Folders, as the volume counts them.

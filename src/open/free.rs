@@ -58,6 +58,14 @@ impl Volume {
         }
     }
 
+    /// Bytes of an APFS container that older checkpoints hold back; `None` for anything else, or if it cannot be read.
+    pub fn pending(&self) -> Option<u64> {
+        if self.format != VolumeFormat::Apfs {
+            return None;
+        }
+        self.container().ok().map(|container| container.pending())
+    }
+
     /// Makes free what only older checkpoints of an APFS container wait for, as far as it can be changed: none of its volumes is open
     /// for changes. Nothing elsewhere.
     pub(crate) fn release_queued(&self) -> Result<()> {

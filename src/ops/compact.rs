@@ -9,7 +9,7 @@ mod zeros;
 use super::space::{FreeSpace, SpaceMap, Storage};
 use super::{trim, usage};
 use crate::device::Leave;
-use crate::open::Image;
+use crate::open::{Image, Volume};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result, platform};
 
@@ -43,6 +43,8 @@ pub struct Plan {
     pub map: SpaceMap,
     /// Bytes of storage to be given back, by cause.
     pub causes: Vec<(Cause, u64)>,
+    /// Bytes of APFS containers that older checkpoints hold back now, and that are made free first.
+    pub pending: u64,
     /// Why volumes are left as they are: place and reason of each.
     pub refused: Vec<(String, Error)>,
     /// Bytes of storage behind the image's files now.
@@ -89,7 +91,8 @@ pub fn plan(image: &Image, options: &Options, progress: &dyn Progress) -> Result
         causes.push((Cause::Zeros, zeros));
     }
     causes.retain(|(_, bytes)| *bytes > 0);
-    Ok(Plan { map, causes, refused: refused(free), allocated: usage::host(image, progress)?.allocated })
+    let pending = image.volumes().iter().filter_map(Volume::pending).sum();
+    Ok(Plan { map, causes, pending, refused: refused(free), allocated: usage::host(image, progress)?.allocated })
 }
 
 /// Gives back what `image`, open for changes, does not need, and packs it. Durable when it returns.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::advise::{Place, advise};
 use super::space::{Fill, SpaceMap};
-use super::usage::ImageUsage;
+use super::usage::{ImageUsage, Room};
 use crate::Result;
 use crate::device::BlockDevice;
 use crate::open::{Image, Layer};
@@ -159,12 +159,13 @@ impl Page {
         self.add("<h2>Volumes</h2>");
         let row = |volume: &super::usage::VolumeUsage| {
             let name = volume.info.as_ref().map_or_else(|error| error.message().to_owned(), |info| info.name.clone());
-            let (used, free) = volume.space.map(|(used, free)| (exact(used), exact(free))).unwrap_or_default();
+            let told = |bytes: fn(&Room) -> u64| volume.space.as_ref().map_or_else(String::new, |space| exact(bytes(space)));
+            let (used, pending, free) = (told(|space| space.used), told(|space| space.pending), told(|space| space.free));
             let trimmed = volume.refused.as_ref().map_or_else(|| "yes".to_owned(), |error| error.message().to_owned());
-            vec![volume.place.clone(), volume.format.to_string(), name, used, free, trimmed]
+            vec![volume.place.clone(), volume.format.to_string(), name, used, pending, free, trimmed]
         };
         let rows: Vec<_> = usage.volumes.iter().map(row).collect();
-        self.table(&["Place", "Format", "Name", "Used", "Free", "Free space returns"], &rows);
+        self.table(&["Place", "Format", "Name", "Used", "Pending", "Free", "Free space returns"], &rows);
     }
 
     fn map(&mut self, map: &SpaceMap) {

@@ -85,6 +85,23 @@ impl HostUsage {
     }
 }
 
+/// Bytes of a volume by their use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Used by files, and by the volume itself.
+    pub used: u64,
+    /// Given up, and held back for older checkpoints: a trim makes them free first.
+    pub pending: u64,
+    /// Free.
+    pub free: u64,
+}
+
+impl Room {
+    fn new(total: u64, free: u64, pending: u64) -> Self {
+        Self { used: total.saturating_sub(free).saturating_sub(pending), pending, free }
+    }
+}
+
 /// A volume, and how full it is.
 #[derive(Debug)]
 pub struct VolumeUsage {
@@ -94,8 +111,9 @@ pub struct VolumeUsage {
     pub format: VolumeFormat,
     /// What it says of itself; why that cannot be read.
     pub info: Result<VolumeInfo>,
-    /// Bytes of it that are used, and free, by what it says of itself or by its map. `None`: neither tells.
-    pub space: Option<(u64, u64)>,
+    /// Bytes of it by their use, by what it says of itself or by its map. `None`: neither tells. Of an APFS container, all its volumes
+    /// together.
+    pub space: Option<Room>,
     /// Why what is free in it is not given back, if it is not.
     pub refused: Option<Error>,
 }
@@ -103,13 +121,16 @@ pub struct VolumeUsage {
 impl VolumeUsage {
     fn of(found: FreeVolume) -> Result<Self> {
         let info = found.volume.open().map(|volume| volume.volume());
-        let space = match &info {
-            Ok(info) => Some((info.total.saturating_sub(info.free), info.free)),
-            Err(_) if found.map.is_err() => None,
-            Err(_) => {
+        // Neither the quota of the first volume nor its key matters for the space that all volumes of a container share.
+        let container = (found.volume.format == VolumeFormat::Apfs).then(|| found.volume.container());
+        let space = match (&info, container) {
+            (_, Some(container)) => container.ok().map(|found| Room::new(found.size(), found.free(), found.pending())),
+            (Ok(info), None) => Some(Room::new(info.total, info.free, info.pending)),
+            (Err(_), None) if found.map.is_err() => None,
+            (Err(_), None) => {
                 let range = &found.volume.range;
                 let free = found.runs().map(|run| run.map(|run| run.end - run.start)).sum::<Result<u64>>()?;
-                Some(((range.end - range.start).saturating_sub(free), free))
+                Some(Room::new(range.end - range.start, free, 0))
             }
         };
         Ok(Self { place: found.volume.place(), format: found.volume.format, info, space, refused: found.map.err() })

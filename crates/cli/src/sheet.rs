@@ -220,6 +220,9 @@ impl Sheet<'_> {
         self.fact("size", &exact(volume.size))?;
         self.fact("used", &exact(content.used))?;
         self.fact("free", &exact(content.free))?;
+        if content.pending > 0 {
+            self.fact("", &held(content.pending))?;
+        }
         let (files, folders) = (counted(content.files, "file", "files"), counted(content.folders, "folder", "folders"));
         self.fact("holds", &format!("{files}, {folders}"))?;
         self.fact("names", if content.case_sensitive { "case-sensitive" } else { "case-insensitive" })?;
@@ -271,6 +274,7 @@ impl Sheet<'_> {
             (false, more) => self.fact("snapshots", &format!("{}, and {more} older", names.join(", ")))?,
         }
         self.fact("container", &apfs.container.uuid)?;
+        self.fact("", &format!("{} used by all that is in it", exact(apfs.container.used)))?;
         let found = apfs.container.checkpoints.iter().filter(|&&xid| xid < apfs.container.checkpoint);
         let mut older: Vec<_> = found.map(u64::to_string).collect();
         let more = older.len().saturating_sub(CHECKPOINTS_SHOWN);
@@ -289,6 +293,11 @@ const CHECKPOINTS_SHOWN: usize = 8;
 
 /// Snapshots that are named; `--json` has all.
 const SNAPSHOTS_SHOWN: usize = 8;
+
+/// Space that is pending, in words.
+pub(crate) fn held(pending: u64) -> String {
+    format!("{} pending: given up, still held for older checkpoints", exact(pending))
+}
 
 /// `8 MiB (8388608 bytes)`.
 pub(crate) fn exact(bytes: u64) -> String {

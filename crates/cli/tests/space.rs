@@ -65,6 +65,46 @@ fn what_rm_frees_on_apfs_returns() {
     }
 }
 
+/// What APFS holds back for older checkpoints is neither used nor free, and every verb says the same of it.
+#[test]
+fn pending_space_is_told_alike() {
+    let scratch = Scratch::new();
+    scratch.write("noise", noise(6_000_000));
+    for encrypted in [false, true] {
+        let name = if encrypted { "e.sparsebundle" } else { "v.sparsebundle" };
+        let args = ["create", name, "--fs", "apfs", "--size", "64m", "--volname", "V"];
+        let pass = ["--encrypt-volume", "--volume-passfile", "pass"];
+        scratch.write("pass", "open sesame");
+        scratch.ok(&[&args[..], if encrypted { &pass } else { &[] }].concat());
+        let with = |args: &[&'static str]| [args, if encrypted { &pass[1..] } else { &[] }].concat();
+        let (file, other) = (format!("{name}:/noise"), format!("{name}:/kept"));
+        for to in [&file, &other] {
+            scratch.ok(&[&with(&["put", "--from", "noise"])[..], &[to]].concat());
+        }
+        scratch.ok(&[&with(&["rm"])[..], &[&file]].concat());
+        let du = scratch.json(&["du", name])["items"][0]["image"].clone();
+        let info = scratch.json(&["info", name])["volumes"][0].clone();
+        let plan = scratch.json(&["compact", "--dry-run", name]);
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{du} {info} {plan}"));
+        let volume = &du["volumes"][0];
+        assert!((6_000_000..6_800_000).contains(&number(&volume["pending"])), "{du}");
+        for field in ["used", "pending", "free"] {
+            assert_eq!(number(&volume[field]), number(&info["container"][field]), "{field}: {du} {info}");
+        }
+        assert_eq!((number(&info["pending"]), number(&info["free"])), (number(&volume["pending"]), number(&volume["free"])));
+        assert_eq!((number(&plan["pending"]), number(&plan["returns"])), (number(&volume["pending"]), number(&du["returns"])));
+        assert!((6_000_000..8_500_000).contains(&number(&volume["used"])), "{du}");
+        let sum: u64 = ["used", "pending", "free"].iter().map(|field| number(&volume[field])).sum();
+        assert_eq!(sum / 4096 * 4096, number(&info["size"]) / 4096 * 4096, "{du} {info}");
+        assert!(scratch.ok(&["du", name]).contains("pending"));
+        assert!(scratch.ok(&["info", name]).contains("pending"));
+        assert!(scratch.ok(&["compact", "--dry-run", name]).contains("pending"));
+        scratch.ok(&["compact", "--battery-allowed", name]);
+        let du = scratch.json(&["du", name])["items"][0]["image"].clone();
+        assert!(number(&du["volumes"][0]["pending"]) < 1 << 20 && number(&du["returns"]) < 1 << 20, "{du}");
+    }
+}
+
 /// Bytes of storage behind the files of a folder.
 fn allocated(folder: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;

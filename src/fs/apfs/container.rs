@@ -8,7 +8,8 @@ use zerocopy::little_endian::U64;
 use super::checkpoint::{self, Superblock};
 use super::free::ApfsFree;
 use super::layout::{
-    BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid, container_incompatible, object_type,
+    BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw, Xid, container_incompatible,
+    object_type, space_device,
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
@@ -33,6 +34,8 @@ pub struct Container {
     /// Where the checkpoint's ephemeral objects are.
     pub(super) ephemeral: Vec<CheckpointEntryRaw>,
     free: u64,
+    /// Blocks in the main device's free queue, by its own count.
+    pending: u64,
     /// The transactions of all superblocks that were found, newest first.
     checkpoints: Vec<u64>,
     problems: Vec<Error>,
@@ -64,7 +67,7 @@ impl Container {
             match load(&store, superblock) {
                 Ok(loaded) => {
                     problems.extend(cut_short(&loaded.store));
-                    let Loaded { store, view, ephemeral, free } = loaded;
+                    let Loaded { store, view, ephemeral, free, pending } = loaded;
                     let superblock = superblock.raw;
                     return Ok(Self {
                         store,
@@ -72,6 +75,7 @@ impl Container {
                         view,
                         ephemeral,
                         free,
+                        pending,
                         checkpoints,
                         problems,
                         writer: Writer::default(),
@@ -123,9 +127,21 @@ impl Container {
         self.store.blocks
     }
 
+    /// Bytes of all its blocks.
+    pub fn size(&self) -> u64 {
+        self.store.block_size.of(self.store.blocks).unwrap_or(u64::MAX)
+    }
+
     /// Free bytes, which all volumes share, by the count of the space manager.
     pub fn free(&self) -> u64 {
         self.store.block_size.of(self.free).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes that no volume uses any more and that are not free yet: older checkpoints hold them, in the free queue of the space
+    /// manager.
+    pub fn pending(&self) -> u64 {
+        let used = self.store.blocks.saturating_sub(self.free);
+        self.store.block_size.of(self.pending.min(used)).unwrap_or(u64::MAX)
     }
 
     /// Free blocks, by the count of the space manager.
@@ -195,6 +211,7 @@ struct Loaded {
     view: View,
     ephemeral: Vec<CheckpointEntryRaw>,
     free: u64,
+    pending: u64,
 }
 
 fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
@@ -207,9 +224,11 @@ fn load(store: &Store, superblock: &Superblock) -> Result<Loaded> {
     let count =
         |at: usize| spaceman.get(at..).and_then(|rest| U64::read_from_prefix(rest).ok()).map_or(0, |(count, _)| count.get());
     let free = count(0x48).saturating_add(count(0x78));
+    let queue = SpacemanRaw::ref_from_prefix(&spaceman).ok().map(|(head, _)| &head.queues[space_device::QUEUE_MAIN]);
+    let pending = queue.map_or(0, |queue| queue.blocks.get());
     let omap = Omap::open(&store, Oid::from(raw.omap_oid).into_paddr())?;
     let view = View { omap: Arc::new(omap), xid: Xid(superblock.xid()) };
-    Ok(Loaded { store, view, ephemeral, free })
+    Ok(Loaded { store, view, ephemeral, free, pending })
 }
 
 fn read_spaceman(store: &Store, raw: &ContainerRaw, ephemeral: &[CheckpointEntryRaw]) -> Result<Vec<u8>> {

@@ -141,6 +141,8 @@ impl FileSystem for Apfs {
             block_size: size.get(),
             total: bytes(total),
             free: bytes(free),
+            // A quota is held against what the volume has, which nothing pending is part of.
+            pending: if raw.quota_blocks.get() == 0 { self.container.pending() } else { 0 },
             files: raw.files.get(),
             folders: raw.folders.get(),
             created: timestamp(raw.formatted_by.time),

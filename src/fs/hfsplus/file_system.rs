@@ -37,6 +37,7 @@ impl FileSystem for HfsPlus {
             block_size,
             total: u64::from(self.header.total_blocks) * u64::from(block_size),
             free: u64::from(self.header.free_blocks) * u64::from(block_size),
+            pending: 0,
             files: raw.file_count.get().into(),
             folders: raw.folder_count.get().into(),
             created: self.created,

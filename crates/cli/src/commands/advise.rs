@@ -71,7 +71,7 @@ impl Advise {
             Some(image) => {
                 let image = self.opening.open(&source::image(image)?, Access::ReadOnly)?;
                 let used = image.volumes().iter().filter_map(|volume| volume.open().ok()).map(|volume| volume.volume());
-                let used: u64 = used.map(|volume| volume.total.saturating_sub(volume.free)).sum();
+                let used: u64 = used.map(|volume| volume.total.saturating_sub(volume.free).saturating_sub(volume.pending)).sum();
                 (image.disk().info().len, Some(used).filter(|used| *used > 0), image.bundle().map(|bundle| bundle.band_size()))
             }
         };

@@ -83,6 +83,8 @@ struct PlanFacts {
     size_on_disk: u64,
     returns: u64,
     causes: Vec<CauseFacts>,
+    /// Bytes of volumes that older checkpoints hold back now, and that are made free first.
+    pending: u64,
     bands: BandsFacts,
     refused: Vec<Refused>,
 }
@@ -177,6 +179,7 @@ impl PlanFacts {
             size_on_disk: plan.allocated,
             returns: plan.returns(),
             causes: causes.collect(),
+            pending: plan.pending,
             bands: BandsFacts::new(&plan.map, each),
             refused: Refused::all(&plan.refused),
         }
@@ -187,6 +190,12 @@ impl PlanFacts {
         sheet.heading(&output.name(&self.image))?;
         sheet.fact("on disk", &exact(self.size_on_disk))?;
         self.bands.write(&mut sheet)?;
+        if self.pending > 0 {
+            sheet.fact(
+                "pending",
+                &format!("{} given up, still held for older checkpoints; 1 MiB and more is released first", exact(self.pending)),
+            )?;
+        }
         for cause in &self.causes {
             let what = match cause.cause {
                 "free_units" => format!("with {}s that are wholly free", self.bands.kind()),

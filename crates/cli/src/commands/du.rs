@@ -15,14 +15,15 @@ use serde::Serialize;
 use crate::failure::Outcome;
 use crate::output::{Output, Style};
 use crate::progress::Bar;
-use crate::sheet::{Sheet, exact};
+use crate::sheet::{Sheet, exact, held};
 use crate::source::{self, Opening};
 use crate::text::{Table, counted, grouped};
 
 /// Show how much space images take, and what compaction would give back
 ///
-/// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used and free space of its volumes,
-/// and what `compact` would return; on a host that is not known to free parts of files, as FAT, exFAT and most file servers are
+/// For an image: bytes of the disk in it, storage behind its files, how full its bands are, used, pending and free space of its
+/// volumes, and what `compact` would return. Pending space was given up in an APFS container and is held for older checkpoints; from
+/// 1 MiB on, `compact`, `trim` and attaching the image make it free first, so that it is part of what would be returned; on a host that is not known to free parts of files, as FAT, exFAT and most file servers are
 /// not, what would stay is told apart. Files and folders that are no images are measured as such. Nothing is changed, and of
 /// an image only its maps are read, not its files.
 #[derive(Debug, Args)]
@@ -123,6 +124,8 @@ struct VolumeFacts {
     format: &'static str,
     name: Option<String>,
     used: Option<u64>,
+    /// Bytes given up and held back for older checkpoints.
+    pending: Option<u64>,
     free: Option<u64>,
     /// Why its free space is not given back.
     refused: Option<String>,
@@ -261,8 +264,9 @@ impl VolumeFacts {
             place: usage.place.clone(),
             format: usage.format.name(),
             name: info.map(|info| info.name.clone()),
-            used: usage.space.map(|(used, _)| used),
-            free: usage.space.map(|(_, free)| free),
+            used: usage.space.map(|space| space.used),
+            pending: usage.space.map(|space| space.pending),
+            free: usage.space.map(|space| space.free),
             refused: usage.refused.as_ref().map(|error| error.message().to_owned()),
         }
     }
@@ -318,6 +322,9 @@ impl ImageFacts {
             sheet.fact("volume", &format!("{} on {}  {name}", volume.format, volume.place))?;
             if let (Some(used), Some(free)) = (volume.used, volume.free) {
                 sheet.fact("", &format!("{} used, {} free", exact(used), exact(free)))?;
+            }
+            if let Some(pending) = volume.pending.filter(|pending| *pending > 0) {
+                sheet.fact("", &held(pending))?;
             }
             if let Some(refused) = &volume.refused {
                 sheet.fact("", &format!("free space is left alone: {}", output.name(refused)))?;

@@ -30,6 +30,8 @@ pub(crate) struct ContentFacts {
     pub(crate) uuid: Option<String>,
     pub(crate) used: u64,
     pub(crate) free: u64,
+    /// Bytes given up and held back for older checkpoints: neither used nor free.
+    pub(crate) pending: u64,
     pub(crate) block_size: u32,
     pub(crate) files: u64,
     pub(crate) folders: u64,
@@ -62,6 +64,10 @@ pub(crate) struct ApfsFacts {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ContainerFacts {
     pub(crate) uuid: String,
+    /// Bytes of it that its volumes and its own structures use, that are pending, and that are free.
+    pub(crate) used: u64,
+    pub(crate) pending: u64,
+    pub(crate) free: u64,
     /// The transaction of the checkpoint that is read.
     pub(crate) checkpoint: u64,
     /// Those of all that were found, newest first.
@@ -131,6 +137,9 @@ fn in_container(volume: &Volume, container: &Container) -> Found {
     let mut found = Found { volumes: Vec::new(), warnings, failed: None };
     let facts = ContainerFacts {
         uuid: container.uuid().to_string(),
+        used: container.size().saturating_sub(container.free()).saturating_sub(container.pending()),
+        pending: container.pending(),
+        free: container.free(),
         checkpoint: container.checkpoint(),
         checkpoints: container.checkpoints().to_vec(),
     };
@@ -160,8 +169,9 @@ impl ContentFacts {
         Self {
             name: volume.name,
             uuid: volume.uuid.map(|uuid| uuid.to_string()),
-            used: volume.total.saturating_sub(volume.free),
+            used: volume.total.saturating_sub(volume.free).saturating_sub(volume.pending),
             free: volume.free,
+            pending: volume.pending,
             block_size: volume.block_size,
             files: volume.files,
             folders: volume.folders,
@@ -179,6 +189,7 @@ impl ContentFacts {
             uuid: Some(volume.uuid.to_string()),
             used: volume.used,
             free: container.free(),
+            pending: container.pending(),
             block_size: container.block_size(),
             files: volume.files,
             folders: volume.folders,

@@ -139,7 +139,9 @@ impl Volume {
         let bytes = |blocks: u64| self.store.block_size.of(blocks).unwrap_or(u64::MAX);
         let free = bytes(self.space.free().saturating_sub(self.needed()));
         let info = self.read.volume();
-        VolumeInfo { free: if self.read.raw.quota_blocks.get() == 0 { free } else { info.free.min(free) }, ..info }
+        let free = if self.read.raw.quota_blocks.get() == 0 { free } else { info.free.min(free) };
+        let pending = if self.read.raw.quota_blocks.get() == 0 { bytes(self.space.main_queue.blocks()) } else { 0 };
+        VolumeInfo { free, pending, ..info }
     }
 
     /// The moment that changes bear.
