@@ -183,3 +183,70 @@ fn a_disk_of_unknown_contents_is_not_cut_into_them() {
     scratch.ok(&["convert", "b.sparsebundle", "back.img"]);
     assert!(std::fs::read(scratch.path("back.img")).unwrap().starts_with(&contents));
 }
+
+/// Starts all of `lines` at once; the exit code and standard error of each.
+fn at_once(scratch: &Scratch, lines: &[Vec<String>]) -> Vec<(i32, String)> {
+    let start = |line: &Vec<String>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+        command.args(line).current_dir(scratch.path(""));
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = lines.iter().map(start).collect();
+    let ended = children.into_iter().map(|child| child.wait_with_output().unwrap());
+    ended.map(|output| (output.status.code().unwrap(), common::stderr(&output))).collect()
+}
+
+/// Writers and readers of one image that begin at the same moment take turns, or are told that it is in use. None of them takes what
+/// another one is writing for damage, and nothing that was stored is lost.
+#[test]
+fn processes_that_begin_at_once_take_turns() {
+    let scratch = Scratch::new();
+    scratch.write("key", "secret\n");
+    scratch.write("old", "hello\n");
+    // More than the space an image has at hand: each of these makes the file of the image longer.
+    for name in ["a", "b"] {
+        scratch.write(name, name.repeat(1_500_000));
+    }
+    let key = &["--passfile", "key"][..];
+    let over = &["--shadow", "layer.asif"][..];
+    let encrypted = &["--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"][..];
+    let images: [(&str, &[&str], &[&str]); 8] = [
+        ("raw.img", &[], &[]),
+        ("i.sparseimage", &[], &[]),
+        ("b.sparsebundle", &[], &[]),
+        ("a.asif", &[], &[]),
+        ("e-i.sparseimage", encrypted, key),
+        ("e-b.sparsebundle", encrypted, key),
+        ("e-a.asif", encrypted, key),
+        ("base.img", &[], over),
+    ];
+    let mut all = 0;
+    for (image, making, opening) in images {
+        scratch.ok(&[&["create", image, "--size", "100m", "--fs", "hfs+", "--volname", "V"], making].concat());
+        let line = |words: &[&str]| [words, opening].concat().iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let run = |words: &[&str]| scratch.ok(&[words, opening].concat());
+        run(&["put", "--from", "old", &format!("{image}:/old")]);
+        let mut stored = Vec::new();
+        // Deriving a key takes long.
+        for round in 0..if making.is_empty() { 3 } else { 1 } {
+            let [a, b] = ["a", "b"].map(|name| format!("{image}:/{name}{round}"));
+            let lines = [
+                line(&["put", "--from", "a", &a]),
+                line(&["put", "--from", "b", &b]),
+                line(&["cat", &format!("{image}:/old")]),
+                line(&["ls", &format!("{image}:/")]),
+            ];
+            let ended = at_once(&scratch, &lines);
+            for ((code, error), words) in ended.iter().zip(&lines) {
+                assert!(*code == 0 || *code == 4 && error.contains("in use"), "{words:?}: {code}: {error}");
+            }
+            stored.extend([("a", a), ("b", b)].into_iter().zip(&ended).filter(|(_, ended)| ended.0 == 0).map(|(put, _)| put));
+        }
+        for (name, path) in &stored {
+            assert!(run(&["cat", path]) == name.repeat(1_500_000), "{path}");
+        }
+        run(&["check", image]);
+        all += stored.len();
+    }
+    assert!(all >= images.len(), "{all} of {} puts came through", 2 * (5 * 3 + 3));
+}
