@@ -25,6 +25,7 @@
 //! literally: `\@` where a volume's name has an `@`, `\#1` where its name is `#1`.
 
 mod escaping;
+mod redact;
 
 use std::fmt;
 use std::path::Path;
@@ -33,6 +34,7 @@ use crate::{Error, Kind, Result};
 use escaping::{escape, find_bare, unescape};
 
 pub(crate) use escaping::percent_decoded;
+pub use redact::{Secrets, redacted};
 
 const LAYER: &str = "address";
 

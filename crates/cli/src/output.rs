@@ -1,7 +1,10 @@
 //! What the command says, and where: facts on standard output, everything else on standard error.
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::Arc;
 
+use bandsaw::address::Secrets;
 use serde::Serialize;
 
 use crate::args::{Color, Global};
@@ -27,6 +30,8 @@ pub(crate) struct Output {
     color_err: bool,
     /// Whether programs read on standard output how far work has come.
     percentages: bool,
+    /// What addresses of images on the command line hold that may not be shown.
+    secrets: Arc<Secrets>,
 }
 
 /// A colour or weight of text on terminals.
@@ -73,6 +78,7 @@ impl Output {
             color_out: colored(terminal),
             color_err: colored(io::stderr().is_terminal()),
             percentages: false,
+            secrets: Arc::new(secrets(std::env::args_os())),
         }
     }
 
@@ -113,7 +119,8 @@ impl Output {
 
     /// A name from an image: spelled out on a terminal that it could steer, as it is for a pipe.
     pub(crate) fn name(&self, name: &str) -> String {
-        if self.terminal { printable(name).into_owned() } else { name.to_owned() }
+        let name = self.secrets.mask(name);
+        if self.terminal { printable(&name).into_owned() } else { name }
     }
 
     /// Text for standard output in a style, where colours are wanted.
@@ -128,8 +135,8 @@ impl Output {
         }
         let mut out = self.stdout();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, facts).map_err(io::Error::from)?;
-            writeln!(out)?;
+            let facts = serde_json::to_string_pretty(facts).map_err(io::Error::from)?;
+            writeln!(out, "{}", self.secrets.mask(&facts))?;
         } else {
             text(&mut out)?;
         }
@@ -170,7 +177,7 @@ impl Output {
     /// What is about to be done, before it is.
     pub(crate) fn tell_plan(&self, text: &str) {
         if !self.quiet && !self.json {
-            let _ = writeln!(io::stderr(), "{}", printable(text));
+            let _ = writeln!(io::stderr(), "{}", printable(&self.secrets.mask(text)));
         }
     }
 
@@ -185,13 +192,20 @@ impl Output {
     /// A line for programs on standard error.
     pub(crate) fn json_line(&self, report: &impl Serialize) {
         // Standard error is the last resort: when it fails too, the exit code remains.
-        let _ = serde_json::to_writer(io::stderr().lock(), report);
-        let _ = writeln!(io::stderr());
+        let report = serde_json::to_string(report).unwrap_or_default();
+        let _ = writeln!(io::stderr(), "{}", self.secrets.mask(&report));
     }
 
     fn tell(&self, style: Style, label: &str, text: &str) {
-        let _ = writeln!(io::stderr(), "{}: {text}", style.paint(label, self.color_err));
+        let _ = writeln!(io::stderr(), "{}: {}", style.paint(label, self.color_err), self.secrets.mask(text));
     }
+}
+
+/// What addresses among these words hold that may not be shown.
+fn secrets(words: impl Iterator<Item = OsString>) -> Secrets {
+    let mut secrets = Secrets::default();
+    words.for_each(|word| secrets.add(&word.to_string_lossy()));
+    secrets
 }
 
 /// Whether an environment variable is there and not empty, as no-color.org wants it.
