@@ -110,7 +110,7 @@ pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<Located> {
     let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);
     let (header, problems) = match parse(HEADER_OFFSET) {
         Ok(header) => (header, Vec::new()),
-        Err(problem) if problem.kind() == Kind::Corrupt => match parse(len - HEADER_OFFSET) {
+        Err(problem) if matches!(problem.kind(), Kind::Corrupt | Kind::Unsupported) => match parse(len - HEADER_OFFSET) {
             Ok(header) => (header, vec![problem]),
             Err(_) => return Err(problem),
         },

@@ -50,6 +50,11 @@ impl Node {
         Ok(node)
     }
 
+    /// The first of the offsets that is odd. Records have even lengths, and macOS refuses nodes where one has not.
+    pub(in crate::fs::hfsplus) fn odd_offset(&self) -> Option<usize> {
+        (0..=self.records).filter_map(|index| self.offset(index)).find(|offset| !offset.is_multiple_of(2))
+    }
+
     /// Where record `index` begins; the one after the last is the beginning of the free space.
     #[inline]
     fn offset(&self, index: u16) -> Option<usize> {

@@ -11,8 +11,8 @@ use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, SYMLINK_TYPE, Thread, Variant, VolumeHeader, mode_type, record_flags,
-    volume_attributes,
+    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, SYMLINK_TYPE, Thread, Variant, VolumeHeader, encoding_bit,
+    mode_type, record_flags, volume_attributes,
 };
 use crate::fs::hfsplus::unicode::decode_name;
 
@@ -63,7 +63,11 @@ pub(super) struct Catalog<'h> {
     /// File and folder records, the root's excluded.
     pub(super) files: u64,
     pub(super) folders: u64,
-    highest: Cnid,
+    pub(super) highest: Cnid,
+    /// A bit for each text encoding that a record names, as in the volume header.
+    pub(super) encodings: u64,
+    /// Files in the root folder that have the type of the journal's.
+    pub(super) journal_files: u64,
 }
 
 fn hash(name: &[U16]) -> u64 {
@@ -74,7 +78,17 @@ fn hash(name: &[U16]) -> u64 {
 
 impl<'h> Catalog<'h> {
     pub(super) fn new(header: &'h VolumeHeader) -> Self {
-        Self { header, objects: Vec::new(), groups: Vec::new(), links: Links::default(), files: 0, folders: 0, highest: Cnid(0) }
+        Self {
+            header,
+            objects: Vec::new(),
+            groups: Vec::new(),
+            links: Links::default(),
+            files: 0,
+            folders: 0,
+            highest: Cnid(0),
+            encodings: 0,
+            journal_files: 0,
+        }
     }
 
     /// Takes the record `record` of leaf `node`.
@@ -129,6 +143,7 @@ impl<'h> Catalog<'h> {
             report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
         }
         self.folders += u64::from(id != Cnid::ROOT);
+        self.encodings |= encoding_bit(folder.text_encoding.get());
         self.links.see_folder(key, folder);
         self.group(key.parent).folders += 1;
         self.add_object(key, object, report);
@@ -155,6 +170,8 @@ impl<'h> Catalog<'h> {
         forks.check(&file.data_fork, id, Use::Data, report);
         forks.check(&file.resource_fork, id, Use::Resource, report);
         self.files += 1;
+        self.encodings |= encoding_bit(file.text_encoding.get());
+        self.journal_files += u64::from(key.parent == Cnid::ROOT && file.kind() == JOURNAL_TYPE);
         let link_to_folder = self.links.see_file(key, file, report);
         self.group(key.parent).folders += u32::from(link_to_folder);
         self.add_object(key, object, report);
@@ -212,8 +229,12 @@ impl<'h> Catalog<'h> {
             let needs_thread = folder || flags & record_flags::THREAD_EXISTS != 0;
             match group.thread {
                 None if needs_thread => report.damage(wrong(LAYER, format!("object {id} in folder {parent} has no thread"))),
-                Some(lead) if (lead.parent, lead.name) != (parent, name) => {
+                Some(lead) if lead.parent != parent => {
                     let message = format!("the thread of {id} leads to folder {}, its record is in folder {parent}", lead.parent);
+                    report.damage(wrong(LAYER, message));
+                }
+                Some(lead) if lead.name != name => {
+                    let message = format!("the thread of {id} has another name than its record in folder {parent}");
                     report.damage(wrong(LAYER, message));
                 }
                 Some(lead) if lead.folder != folder => {
@@ -240,6 +261,9 @@ impl<'h> Catalog<'h> {
 
     /// What stands under a number belongs to an object, children to a folder.
     fn check_groups(&self, report: &mut Report) {
+        if self.find(Cnid::ROOT).is_none() {
+            report.damage(wrong(LAYER, "there is no root folder"));
+        }
         for group in &self.groups {
             let id = Cnid(group.id);
             if id == Cnid::ROOT_PARENT {
@@ -313,6 +337,11 @@ impl<'h> Catalog<'h> {
             if u64::from(claimed.get()) != found {
                 report.warning(wrong(layer, format!("{claimed} {what} claimed, the catalog holds {found}")));
             }
+        }
+        let missing = self.encodings & !raw.encodings_bitmap.get();
+        if missing != 0 {
+            let message = format!("text encodings of the catalog are not marked, their bits are {missing:#x}");
+            report.warning(wrong(layer, message));
         }
         let next = raw.next_catalog_id.get();
         if next <= self.highest.0 && !self.header.has(volume_attributes::CNIDS_REUSED) {

@@ -27,6 +27,22 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
     (|v| v.header().catalog_file.total_blocks = 0.into(), Severity::Damage, "has no catalog file"),
     (|v| v.header().catalog_file.extents[0].start_block = 0xFFFF_0000.into(), Severity::Damage, "reach past the volume"),
     (|v| v.header().allocation_file.logical_size = 1.into(), Severity::Damage, "bytes expected for"),
+    (|v| v.header().data_clump_size = 5.into(), Severity::Warning, "the clump of data forks"),
+    (|v| v.header().rsrc_clump_size = (2 << 20).into(), Severity::Warning, "the clump of resource forks"),
+    (|v| v.header().catalog_file.clump_size = 5.into(), Severity::Warning, "the clump of the catalog file"),
+    (|v| v.header().allocation_file.extents[1].start_block = 8.into(), Severity::Damage, "file 6: an extent of no blocks"),
+    (|v| v.header().startup_file.extents[1].start_block = 8.into(), Severity::Damage, "file 7: an extent of no blocks"),
+    (
+        |v| {
+            // The same in both headers.
+            v.header().startup_file.extents[1].start_block = 8.into();
+            v.alternate().startup_file.extents[1].start_block = 8.into();
+            v.header().allocation_file.extents[1].start_block = 8.into();
+            v.alternate().allocation_file.extents[1].start_block = 8.into();
+        },
+        Severity::Damage,
+        "an extent of no blocks begins at block 8",
+    ),
     (|v| v.flip(0), Severity::Damage, "blocks 0 to 0 are in use but marked free"),
     (|v| v.flip(2000), Severity::Warning, "1 blocks are marked used and used by nothing, the first is 2000"),
 ];
@@ -42,6 +58,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
     (|v| v.tree(Cnid::CATALOG).last_leaf_node = 1.into(), Severity::Damage, "last leaf: 1"),
     (|v| v.tree(Cnid::CATALOG).max_key_length = 10.into(), Severity::Damage, "longest key is 10"),
     (|v| v.tree(Cnid::EXTENTS).attributes = 0.into(), Severity::Damage, "16-bit key lengths"),
+    (|v| v.tree(Cnid::CATALOG).tree_type = 1, Severity::Damage, "tree type 0 expected"),
     (|v| v.descriptor(Cnid::CATALOG, 0).kind = 0, Severity::Damage, "header node: kind 1"),
     (|v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(), Severity::Damage, "a node of the map"),
     (|v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP, Severity::Damage, "kind -1 and height 1 expected"),
@@ -66,6 +83,28 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
         },
         Severity::Damage,
         "offset 1 of its records",
+    ),
+    (
+        |v| {
+            // The offset of the free space.
+            let last = v.last_leaf();
+            let records = usize::from(v.descriptor(Cnid::CATALOG, last).record_count.get());
+            let node = v.node(Cnid::CATALOG, last);
+            let at = node.len() - 2 * (records + 1);
+            node[at + 1] |= 1;
+        },
+        Severity::Damage,
+        "of its records is odd",
+    ),
+    (
+        |v| {
+            // The last byte of the map.
+            let node = v.node(Cnid::EXTENTS, 0);
+            let at = node.len() - 9;
+            node[at] = 1;
+        },
+        Severity::Warning,
+        "the map has bits set past the last",
     ),
     (
         |v| {
@@ -117,6 +156,14 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
         Severity::Warning,
         "is free but not zero",
     ),
+    (
+        |v| {
+            let last = v.tree(Cnid::ATTRIBUTES).total_nodes.get() - 1;
+            v.node(Cnid::ATTRIBUTES, last)[100] = 1;
+        },
+        Severity::Warning,
+        "is free but not zero",
+    ),
 ];
 
 pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
@@ -132,6 +179,7 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
     (|v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"), Severity::Note, "has not the type and creator"),
     (|v| v.file("file 3", |raw| raw.bsd.special = 5.into()), Severity::Warning, "has 5 names"),
     (|v| v.thread("file 3", |data| data[7] ^= 1), Severity::Damage, "its record is in folder"),
+    (|v| v.thread("file 3", |data| data[11] ^= 1), Severity::Damage, "has another name than its record"),
     (|v| v.thread("file 3", |data| data[1] = 3), Severity::Damage, "has the wrong type"),
     (|v| v.thread("inner", |data| data[7] = 200), Severity::Damage, "leads to folder 200"),
     (|v| v.file("file 3", |raw| raw.data_fork.total_blocks = 9.into()), Severity::Damage, "9 blocks expected"),
@@ -147,6 +195,19 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
         Severity::Warning,
         "behind the end of the list",
     ),
+    (
+        |v| v.file("file 3", |raw| raw.data_fork.extents[3].start_block = 9.into()),
+        Severity::Damage,
+        "an extent of no blocks begins at block 9",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.resource_fork.extents[0].start_block = 9.into()),
+        Severity::Damage,
+        "an extent of no blocks begins at block 9",
+    ),
+    (|v| v.file("file 3", |raw| raw.text_encoding = 5.into()), Severity::Warning, "text encodings of the catalog"),
+    (|v| v.file("file 3", |raw| raw.flags = 0x22.into()), Severity::Warning, "marked as part of a chain of links"),
+    (|v| v.file("second name", |raw| raw.flags = 2.into()), Severity::Warning, "are marked as a chain, and others are not"),
     (|v| v.file("second name", |raw| raw.bsd.special = 4242.into()), Severity::Damage, "leads to iNode4242"),
     (|v| v.file("second name", |raw| raw.bsd.owner_id = 4242.into()), Severity::Warning, "names 4242 as the one before"),
     (|v| v.file("second name", |raw| raw.bsd.group_id = 4242.into()), Severity::Warning, "leads to 4242"),
@@ -170,6 +231,16 @@ pub(in crate::fs::hfsplus) const ATTRIBUTES: &[Case] = &[
         },
         Severity::Damage,
         "99 blocks of large",
+    ),
+    (
+        |v| {
+            v.attribute("large", |record| {
+                let at = record.len() - 5;
+                record[at] = 9;
+            })
+        },
+        Severity::Damage,
+        "an extent of no blocks begins at block 9",
     ),
 ];
 

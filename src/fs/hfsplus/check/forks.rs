@@ -81,6 +81,11 @@ impl Forks {
     pub(super) fn claim_extents(&mut self, extents: &ExtentsRaw, id: Cnid, purpose: Use, report: &mut Report) -> u64 {
         let mut all = extents.iter().map(|&raw| Extent::from(raw));
         let mut found = 0;
+        if let Some(extent) = extents.iter().map(|&raw| Extent::from(raw)).find(|extent| extent.count == 0 && extent.start.0 != 0)
+        {
+            let message = format!("an extent of no blocks begins at block {}", extent.start);
+            report.damage(wrong(LAYER, message).named(format!("file {id}")));
+        }
         for extent in all.by_ref().take_while(|extent| extent.count != 0) {
             found += u64::from(extent.count);
             if extent.end() > u64::from(self.total_blocks) {

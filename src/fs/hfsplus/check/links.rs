@@ -97,8 +97,13 @@ impl Links {
         } else if file.is_folder_link() {
             self.folder_links.push(Link::of(file));
             return true;
-        } else if file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
-            report.warning(wrong(LAYER, format!("file {id} has {} names, one expected where it lies", file.bsd.special)));
+        } else {
+            if file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
+                report.warning(wrong(LAYER, format!("file {id} has {} names, one expected where it lies", file.bsd.special)));
+            }
+            if file.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
+                report.warning(wrong(LAYER, format!("file {id} is marked as part of a chain of links, and is no link")));
+            }
         }
         false
     }
@@ -119,8 +124,14 @@ impl Links {
     /// Holds links and targets against each other.
     pub(super) fn settle(&mut self, report: &mut Report) {
         let dates = [Some(self.root_created), self.files.map(|files| files.created)];
-        // A file with contents that only has the type of a link is a file.
-        self.file_links.retain(|link| !link.filled || dates.contains(&Some(link.created)));
+        // A file with contents that only has the type of a link is a file; Apple's checker stops there.
+        self.file_links.retain(|link| {
+            let is_link = !link.filled || dates.contains(&Some(link.created));
+            if !is_link {
+                report.warning(wrong(LAYER, format!("file {} has the type of a hard link and contents of its own", link.id)));
+            }
+            is_link
+        });
         for link in &self.file_links {
             if link.filled {
                 report.warning(wrong(LAYER, format!("link {} has contents of its own", link.id)));
@@ -148,6 +159,12 @@ fn settle_chains(links: &mut [Link], targets: &HashMap<u32, Target>, prefix: &st
         };
         if counted && target.count as usize != group.len() {
             let message = format!("{prefix}{reference} counts {} links, {} exist", target.count, group.len());
+            report.warning(wrong(LAYER, message));
+        }
+        let in_chain = |link: &Link| link.chained || link.previous != 0 || link.next != 0;
+        if counted && (target.chained || group.iter().any(in_chain)) && !(target.chained && group.iter().all(|link| link.chained))
+        {
+            let message = format!("some of {prefix}{reference} and its links are marked as a chain, and others are not");
             report.warning(wrong(LAYER, message));
         }
         if target.chained && group.iter().all(|link| link.chained) {

@@ -4,6 +4,11 @@
 //! journal counts as done. Memory grows with the number of objects and extents (about 100 bytes each), not with the
 //! volume.
 
+/// The layer of findings about the volume header.
+pub(super) const HEADER: &str = "hfs+ volume header";
+/// The layer of findings about the bitmap.
+pub(super) const BITMAP: &str = "hfs+ bitmap";
+
 mod attributes;
 mod blocks;
 mod catalog;
@@ -23,7 +28,7 @@ mod tests;
 use std::sync::Arc;
 
 use self::attributes::Attributes;
-use self::blocks::{Blocks, Use};
+use self::blocks::Use;
 use self::catalog::Catalog;
 use self::forks::Forks;
 pub(super) use self::report::Report;
@@ -48,12 +53,52 @@ const SETTLED: u64 = 64 << 20;
 /// The findings come in the order of the checks. An error is one of reading or [`Kind::Cancelled`], or
 /// [`Kind::Unsupported`] for plain HFS.
 pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<Problem>> {
+    check_and_count(device, progress).map(|(problems, _)| problems)
+}
+
+/// What the trees of a volume say that its header and its bitmap repeat.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub(super) files: u64,
+    /// The root excluded.
+    pub(super) folders: u64,
+    pub(super) highest: Cnid,
+    /// A bit for each text encoding in use.
+    pub(super) encodings: u64,
+    /// Files in the root folder that have the type of the journal's.
+    pub(super) journal_files: u64,
+    /// Runs of blocks that are used, ascending and apart.
+    pub(super) used: Vec<(u64, u64)>,
+    /// Some of them twice.
+    pub(super) overlaps: bool,
+    /// All trees were there and could be walked.
+    pub(super) complete: bool,
+}
+
+/// What is wrong with the headers and the bitmap of a volume whose trees agree with each other and say `facts`.
+pub(super) fn check_in_place(
+    device: Arc<dyn BlockDevice>,
+    header: &VolumeHeader,
+    facts: &Facts,
+    progress: &dyn Progress,
+) -> Result<Vec<Problem>> {
+    let mut report = Report::default();
+    volume::check_header(header, &mut report);
+    volume::check_alternate(&*device, header, &mut report)?;
+    let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
+    let overflow = Overflow::open(&space, &header.raw.extents_file)?;
+    Checker { space, header, report: &mut report, progress }.hold_bitmap(&facts.used, Some(&overflow))?;
+    Ok(report.into_problems())
+}
+
+/// The same as [`check`], with what was counted on the way; `None` where the volume header could not be read.
+pub(super) fn check_and_count(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<(Vec<Problem>, Option<Facts>)> {
     let mut report = Report::default();
     let located = match header::locate(device) {
         Ok(located) => located,
         Err(error) if error.kind() == Kind::Corrupt => {
             report.damage(error);
-            return Ok(report.into_problems());
+            return Ok((report.into_problems(), None));
         }
         Err(error) => return Err(error),
     };
@@ -61,8 +106,8 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     volume::check_header(&header, &mut report);
     volume::check_alternate(&*device, &header, &mut report)?;
     let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
-    Checker { space, header: &header, report: &mut report, progress }.run()?;
-    Ok(report.into_problems())
+    let facts = Checker { space, header: &header, report: &mut report, progress }.run()?;
+    Ok((report.into_problems(), Some(facts)))
 }
 
 /// The volume as it is once what waits in the journal is done.
@@ -110,16 +155,17 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn run(mut self) -> Result<()> {
+    fn run(mut self) -> Result<Facts> {
         let (header, progress) = (self.header, self.progress);
         let raw = &header.raw;
-        let rules = Rules { whole_nodes: header.has(volume_attributes::JOURNALED), zeroed: false };
+        let rules = Rules { whole_nodes: header.has(volume_attributes::JOURNALED), zeroed: true };
         let mut forks = Forks::new(header.block_size, header.total_blocks);
         header.reserved().into_iter().for_each(|extent| forks.blocks.claim(extent, Cnid(0), Use::Header));
 
         let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
+        let mut complete = extents.is_some() || raw.extents_file.total_blocks.get() == 0;
         if let Some(file) = &extents {
-            tree::check(file, TreeKind::Extents, rules, self.report, progress, &mut |record, node, report| {
+            complete &= tree::check(file, TreeKind::Extents, rules, self.report, progress, &mut |record, node, report| {
                 forks.add_overflow(record, node, report);
                 Ok(())
             })?;
@@ -141,24 +187,47 @@ impl Checker<'_> {
 
         let mut catalog = Catalog::new(header);
         let file = self.special(&raw.catalog_file, "catalog file", Cnid::CATALOG, overflow.as_ref())?;
+        complete &= file.is_some();
         if let Some(file) = &file {
-            let rules = Rules { zeroed: header.has(volume_attributes::UNUSED_NODE_FIX), ..rules };
-            tree::check(file, TreeKind::Catalog(header.variant), rules, self.report, progress, &mut |record, node, report| {
-                catalog.add(record, node, &mut forks, report);
-                Ok(())
-            })?;
+            complete &= tree::check(
+                file,
+                TreeKind::Catalog(header.variant),
+                rules,
+                self.report,
+                progress,
+                &mut |record, node, report| {
+                    catalog.add(record, node, &mut forks, report);
+                    Ok(())
+                },
+            )?;
         }
         let mut attributes = Attributes::default();
-        if let Some(file) = self.special(&raw.attributes_file, "attributes file", Cnid::ATTRIBUTES, overflow.as_ref())? {
-            tree::check(&file, TreeKind::Attributes, rules, self.report, progress, &mut |record, node, report| {
+        let file = self.special(&raw.attributes_file, "attributes file", Cnid::ATTRIBUTES, overflow.as_ref())?;
+        complete &= file.is_some() || raw.attributes_file.total_blocks.get() == 0;
+        if let Some(file) = &file {
+            complete &= tree::check(file, TreeKind::Attributes, rules, self.report, progress, &mut |record, node, report| {
                 attributes.add(record, node, &mut forks, report);
                 Ok(())
             })?;
             attributes.close(self.report);
         }
         forks.check_overflow(self.report);
+        let counted = Facts {
+            files: catalog.files,
+            folders: catalog.folders,
+            highest: catalog.highest,
+            encodings: catalog.encodings,
+            journal_files: catalog.journal_files,
+            used: Vec::new(),
+            overlaps: false,
+            complete,
+        };
         catalog.settle(&attributes.into_owners(), self.report);
-        self.bitmap(forks.blocks, overflow.as_ref())
+        let before = self.report.len();
+        let used = forks.blocks.settle(self.report);
+        let overlaps = self.report.len() > before;
+        self.hold_bitmap(&used, overflow.as_ref())?;
+        Ok(Facts { used, overlaps, ..counted })
     }
 
     /// One of the volume's own files, `None` if it has none or it cannot be read.
@@ -189,15 +258,15 @@ impl Checker<'_> {
         }
     }
 
-    fn bitmap(mut self, blocks: Blocks, overflow: Option<&Overflow>) -> Result<()> {
-        let runs = blocks.settle(self.report);
+    /// Holds the bitmap against the blocks in use.
+    fn hold_bitmap(mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<()> {
         let fork = &self.header.raw.allocation_file;
         let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else { return Ok(()) };
-        let free = blocks::check_bitmap(&file, self.header.total_blocks, &runs, self.report, self.progress)?;
+        let free = blocks::check_bitmap(&file, self.header.total_blocks, runs, self.report, self.progress)?;
         let claimed = self.header.raw.free_blocks.get();
         if let Some(free) = free.filter(|&free| free != claimed) {
             let message = format!("{claimed} free blocks claimed, the bitmap has {free}");
-            self.report.warning(Error::corrupt("hfs+ volume header", super::layout::HEADER_OFFSET, message));
+            self.report.warning(Error::corrupt(HEADER, super::layout::HEADER_OFFSET, message));
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Patient {
         VolumeHeaderRaw::mut_from_bytes(&mut self.bytes[at..at + 512]).unwrap()
     }
 
-    pub(super) fn fork(&mut self, tree: Cnid) -> ForkRaw {
+    pub(in crate::fs::hfsplus) fn fork(&mut self, tree: Cnid) -> ForkRaw {
         let header = self.header();
         match tree {
             Cnid::CATALOG => header.catalog_file,
@@ -83,7 +83,7 @@ impl Patient {
     }
 
     /// Changes the first leaf record that `wanted` picks by its key and data; `change` gets both.
-    pub(super) fn record(&mut self, tree: Cnid, wanted: impl Fn(&[u8]) -> bool, change: impl FnOnce(&mut [u8])) {
+    pub(in crate::fs::hfsplus) fn record(&mut self, tree: Cnid, wanted: impl Fn(&[u8]) -> bool, change: impl FnOnce(&mut [u8])) {
         let total = self.tree(tree).total_nodes.get();
         for number in 1..total {
             let (kind, records) = {

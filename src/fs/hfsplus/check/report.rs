@@ -39,11 +39,16 @@ impl Report {
         }
     }
 
+    /// How many findings there are so far.
+    pub(in crate::fs::hfsplus) fn len(&self) -> u64 {
+        self.problems.len() as u64 + self.dropped
+    }
+
     /// All of it; what was too much to keep is counted.
     pub(super) fn into_problems(mut self) -> Vec<Problem> {
         if let Some(severity) = self.worst_dropped {
             let message = format!("{} more findings are not listed", self.dropped);
-            self.problems.push(Problem { severity, error: Error::new(Kind::Corrupt, super::super::LAYER, message) });
+            self.problems.push(Problem { severity, error: Error::new(Kind::Corrupt, "hfs+ check", message) });
         }
         self.problems
     }

@@ -34,9 +34,29 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
         report.warning(at(format!("the next allocation is at block {} of {}", raw.next_allocation, header.total_blocks)));
     }
     for (what, clump) in [("data", raw.data_clump_size), ("resource", raw.rsrc_clump_size)] {
-        if !clump.get().is_multiple_of(header.block_size) {
-            report.note(at(format!("the clump of {what} forks is {clump} bytes, a multiple of the block size expected")));
+        if !header.is_fork_clump(clump.get()) {
+            report.warning(at(format!(
+                "the clump of {what} forks is {clump} bytes, a multiple of the block size up to 1 MiB expected"
+            )));
         }
+    }
+    for (what, fork) in [("extents", &raw.extents_file), ("catalog", &raw.catalog_file), ("allocation", &raw.allocation_file)] {
+        if !header.is_file_clump(fork.clump_size.get()) {
+            report.warning(at(format!(
+                "the clump of the {what} file is {} bytes, a multiple of the block size up to a quarter of the volume expected",
+                fork.clump_size
+            )));
+        }
+    }
+    let attributes = &raw.attributes_file;
+    // A volume made by macOS breaks this rule of its checker.
+    if attributes.total_blocks.get() != 0
+        && (attributes.clump_size.get() == 0 || !header.is_file_clump(attributes.clump_size.get()))
+    {
+        report.note(at(format!(
+            "the clump of the attributes file is {} bytes, which Apple's checker changes",
+            attributes.clump_size
+        )));
     }
 }
 

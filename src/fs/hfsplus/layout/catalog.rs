@@ -192,6 +192,15 @@ pub(crate) struct FileRaw {
 }
 const _: () = assert!(size_of::<FileRaw>() == 248);
 
+/// The bit of a text encoding in the volume header (§2), as Apple's checker computes it: the low seven bits of the number
+/// count, and those that have no bit of their own are MacRoman (0).
+pub(crate) fn encoding_bit(text_encoding: u32) -> u64 {
+    match text_encoding & 0x7F {
+        number @ 0..48 => 1 << number,
+        _ => 1,
+    }
+}
+
 impl FileRaw {
     /// The Finder's type and creator.
     pub(crate) fn kind(&self) -> ([u8; 4], [u8; 4]) {

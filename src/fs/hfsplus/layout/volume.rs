@@ -145,6 +145,9 @@ pub(crate) struct VolumeHeader {
     pub(crate) raw: VolumeHeaderRaw,
 }
 
+/// The most that a data or resource fork grows by at a time, to Apple's checker.
+const MAX_CLUMP: u32 = 1 << 20;
+
 const LAYER: &str = "hfs+ volume header";
 
 impl VolumeHeader {
@@ -179,6 +182,17 @@ impl VolumeHeader {
         let tail = tail.min(self.total_blocks - head);
         let start = AllocBlock(self.total_blocks - tail);
         [Extent { start: AllocBlock(0), count: head }, Extent { start, count: tail }]
+    }
+
+    /// Whether data or resource forks may grow by `clump` bytes at a time (§2).
+    pub(crate) fn is_fork_clump(&self, clump: u32) -> bool {
+        (1..=MAX_CLUMP.max(self.block_size)).contains(&clump) && clump.is_multiple_of(self.block_size)
+    }
+
+    /// Whether a file of the volume itself may grow by `clump` bytes at a time (§2).
+    pub(crate) fn is_file_clump(&self, clump: u32) -> bool {
+        let most = u64::from(self.total_blocks / 4) * u64::from(self.block_size);
+        u64::from(clump) <= most && clump.is_multiple_of(self.block_size)
     }
 
     /// Whether all `bits` of the attributes are set.

@@ -113,9 +113,11 @@ impl More {
         more
     }
 
-    /// The extents of a fork as far as they make sense, up to its blocks.
-    fn extents(&self, fork: &ForkRaw, name: Name, total: u32) -> Vec<Extent> {
-        let wanted = u64::from(fork.total_blocks.get());
+    /// The extents of a fork as far as they make sense, up to its blocks; where its size says that it has more, all.
+    fn extents(&self, fork: &ForkRaw, name: Name, header: &VolumeHeader) -> Vec<Extent> {
+        let total = header.total_blocks;
+        let size = fork.logical_size.get().div_ceil(header.block_size.into());
+        let wanted = u64::from(fork.total_blocks.get()).max(size);
         let mut found: Vec<Extent> = Vec::new();
         let mut blocks = 0_u64;
         let mut record = Some(&fork.extents);
@@ -175,7 +177,7 @@ impl Mended {
 
     /// Cuts a fork to what its extents hold.
     fn fork(&mut self, fork: &mut ForkRaw, name: Name, more: &More, header: &VolumeHeader, shown: &str, steps: &mut Steps) {
-        let extents = more.extents(fork, name, header.total_blocks);
+        let extents = more.extents(fork, name, header);
         let blocks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
         let capacity = blocks * u64::from(header.block_size);
         if blocks != u64::from(fork.total_blocks.get()) || fork.logical_size.get() > capacity {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use zerocopy::big_endian::U32;
+use zerocopy::big_endian::{U16, U32};
 
 use super::objects::{Body, Object, Objects};
 use super::steps::Steps;
@@ -35,6 +35,7 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     };
     let private = objects.all[at].id();
     let created = date_of_links(objects, at, private);
+    restore_names(objects, private, steps);
     // What was deleted while open goes for good; its blocks become free with it.
     objects.all.retain(|object| {
         let left = object.parent == private && !object.is_folder() && decode_name(&object.name).starts_with(ORPHAN);
@@ -88,6 +89,28 @@ pub(super) fn mend(objects: &mut Objects, steps: &mut Steps) {
     });
 }
 
+/// What lies in the private folder under a name that no target has gets the one that its thread remembers, or leaves.
+fn restore_names(objects: &mut Objects, private: u32, steps: &mut Steps) {
+    let is_right = |name: &[U16]| inode_number(name).is_some() || decode_name(name).starts_with(ORPHAN);
+    let stray = |object: &Object| object.parent == private && !object.is_folder() && !is_right(&object.name);
+    let found: Vec<usize> = (0..objects.all.len()).filter(|&at| stray(&objects.all[at])).collect();
+    for at in found {
+        let name = objects.name_in_thread(&objects.all[at]).filter(|name| inode_number(name).is_some()).map(Box::from);
+        let is_taken = |name: &[U16]| objects.all.iter().any(|other| other.parent == private && *other.name == *name);
+        match name.filter(|name: &Box<[U16]>| !is_taken(name)) {
+            Some(name) => {
+                steps.add("restore names that threads remember", || objects.all[at].shown());
+                objects.all[at].name = name;
+            }
+            None => {
+                let home = objects.lost_and_found(steps);
+                steps.add("move to lost+found what does not belong among hard-linked files", || objects.all[at].shown());
+                objects.all[at].parent = home;
+            }
+        }
+    }
+}
+
 fn is_private(object: &Object) -> bool {
     object.is_folder() && object.parent == Cnid::ROOT.0 && *object.name == *units(FILES_FOLDER)
 }
@@ -97,19 +120,29 @@ fn is_link(file: &FileRaw) -> bool {
     file.kind() == FILE_LINK_TYPE && file.data_fork.total_blocks.get() == 0 && file.resource_fork.total_blocks.get() == 0
 }
 
-/// What is no target of links has one name.
+/// What is neither a link nor the target of links has one name, is in no chain, and has not the type of a link.
 fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
-    for object in &mut objects.all {
-        let name = inode_number(&object.name);
-        let shown = object.shown();
-        if let Some(file) = object.file_mut()
-            && name.is_none()
-            && !is_link(file)
-            && file.bsd.mode_type() == mode_type::FILE
-            && file.bsd.special.get() > 1
-        {
+    let private: HashSet<u32> = objects.all.iter().filter(|object| is_private(object)).map(Object::id).collect();
+    for object in objects.all.iter_mut().filter(|object| !object.is_folder() && !private.contains(&object.parent)) {
+        let is_target = inode_number(&object.name).is_some();
+        let Some(file) = object.file_mut().filter(|file| !is_link(file)) else { continue };
+        let mut wrong = false;
+        if !is_target && file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
             file.bsd.special = 1.into();
-            steps.add("correct counts and chains of hard links", || shown);
+            wrong = true;
+        }
+        let is_chained = file.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
+        if !is_target && is_chained && !file.is_folder_link() {
+            file.flags = (file.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
+            file.first_link = 0.into();
+            wrong = true;
+        }
+        if file.kind() == FILE_LINK_TYPE {
+            (file.user_info.file_type, file.user_info.creator) = Default::default();
+            wrong = true;
+        }
+        if wrong {
+            steps.add("correct counts and chains of hard links", || object.shown());
         }
     }
 }
@@ -151,8 +184,19 @@ fn date_of_links(objects: &mut Objects, folder: usize, private: u32) -> U32 {
 fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, steps: &mut Steps) {
     let ids: Vec<u32> = group.iter().map(|&at| objects.all[at].id()).collect();
     let chained = |object: &Object| object.file().is_some_and(|file| file.flags.get() & record_flags::HAS_LINK_CHAIN != 0);
-    let with_chain = chained(&objects.all[target]) && group.iter().all(|&at| chained(&objects.all[at]));
-    let sound = with_chain && is_sound(objects, target, group);
+    let in_chain = |object: &Object| {
+        let named = |file: &FileRaw| file.bsd.owner_id.get() != 0 || file.bsd.group_id.get() != 0;
+        chained(object) || object.file().is_some_and(named)
+    };
+    // Links that systems before 10.5 made have no chain; a chain that some are missing from becomes whole.
+    let with_chain = chained(&objects.all[target]) || group.iter().any(|&at| in_chain(&objects.all[at]));
+    let marked = chained(&objects.all[target]) && group.iter().all(|&at| chained(&objects.all[at]));
+    let sound = marked && is_sound(objects, target, group);
+    if with_chain && !marked {
+        for &at in group.iter().chain([&target]) {
+            objects.all[at].set_flags(record_flags::HAS_LINK_CHAIN, record_flags::HAS_LINK_CHAIN);
+        }
+    }
     let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
     let Some(file) = objects.all[target].file_mut() else { return };
     let mut wrong = file.bsd.special.get() != count;

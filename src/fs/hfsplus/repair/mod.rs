@@ -1,10 +1,12 @@
 //! Repairing a volume: its records are taken out of the trees, made to agree, and written as new trees into free blocks.
 //!
 //! Nothing that the volume uses is overwritten before the header, a single sector, leads to the new trees: a crash leaves
-//! the volume as it was, or repaired. The result is first put together in memory and checked there; see [`Repair`].
+//! the volume as it was, or repaired. Only where a volume has no room for new trees they take the place of the old ones. Counts,
+//! headers and the bitmap alone are corrected in place. The result is first put together in memory and checked there; see [`Repair`].
 
 mod attributes;
 mod forks;
+mod headers;
 mod links;
 mod objects;
 mod rewrite;
@@ -17,14 +19,16 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use self::forks::{Copy, Mended, More};
+use self::forks::{Copy, Mended, More, Taken};
 use self::objects::{Object, Objects};
 use self::rewrite::Rewrite;
 use self::salvage::Salvage;
 use self::steps::Steps;
 use super::btree::{KeyOrder, TreeKind};
-use super::layout::{Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of, volume_attributes};
-use super::{check, header, journal, read_structure};
+use super::check::{self, Facts, check, check_and_count};
+use super::layout::{AllocBlock, Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of, volume_attributes};
+use super::{header, journal, read_structure};
+use crate::decision::Which;
 use crate::device::{BlockDevice, Overlay};
 use crate::problem::{Problem, Severity};
 use crate::progress::Progress;
@@ -33,6 +37,9 @@ use crate::{Error, Kind, Result};
 const LAYER: &str = "hfs+ repair";
 /// The most that the repaired parts may take in memory: the trees of a volume of millions of files.
 const MEMORY: u64 = 4 << 30;
+
+/// The journal and its info block.
+const JOURNAL_FILES: u64 = 2;
 
 /// A repair that was planned and tried, and not yet written.
 #[derive(Debug)]
@@ -61,8 +68,15 @@ impl Repair {
     /// Refused with [`Kind::Corrupt`] where no volume header is left, with [`Kind::Limit`] where the volume has not enough
     /// free blocks for new trees, and with [`Kind::Conflict`] while changes wait in a journal that can be replayed, or whoever made
     /// some was interrupted.
+    ///
+    /// [`Kind::Undecided`] where the two volume headers disagree and the volume speaks for neither.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
-        let findings = check(device.clone(), progress)?;
+        Self::plan_assuming(device, None, progress)
+    }
+
+    /// The same, with the header that counts where the evidence does not decide.
+    pub fn plan_assuming(device: Arc<dyn BlockDevice>, assumed: Option<Which>, progress: &dyn Progress) -> Result<Self> {
+        let (findings, facts) = check_and_count(device.clone(), progress)?;
         let mut repair = Self { device: device.clone(), findings, steps: Vec::new(), left: Vec::new(), work: None };
         if !repair.findings.iter().any(is_wrong) {
             return Ok(repair);
@@ -75,17 +89,44 @@ impl Repair {
             let message = "changes wait in the journal, or were not ended; open the volume for writing first, which makes them";
             return Err(Error::new(Kind::Conflict, LAYER, message));
         }
-        let work = headers_alone(&device, &header)?;
-        repair.left = check(work.overlay.clone(), progress)?;
-        if repair.left.iter().any(is_wrong) {
+        let resolved = headers::resolve(&device, &header, assumed, progress)?;
+        let is_changed = resolved.raw != header.raw;
+        let header = resolved;
+        let tried = match (is_changed, facts) {
+            // What was counted by another header does not count.
+            (true, _) => {
+                let work = in_place_alone(&device, &header, None, progress)?;
+                let (left, facts) = check_and_count(work.overlay.clone(), progress)?;
+                match facts {
+                    Some(facts) if left.iter().any(is_wrong) => corrected(&device, &header, &left, &facts, progress)?,
+                    Some(facts) if is_journal_whole(&header, &facts) => Some((work, left)),
+                    _ => None,
+                }
+            }
+            (false, Some(facts)) => corrected(&device, &header, &repair.findings, &facts, progress)?,
+            (false, None) => None,
+        };
+        if let Some((work, left)) = tried.filter(|(_, left)| !left.iter().any(is_wrong)) {
+            repair.left = left;
+            if repair.findings.iter().any(|problem| is_wrong(problem) && problem.error.layer() == check::BITMAP) {
+                repair.steps.push("correct the bitmap".to_owned());
+            }
+            repair.steps.push("write both headers anew and mark the volume clean".to_owned());
+            repair.work = Some(work);
+        } else {
             let mut steps = Steps::default();
-            let work = put_together(&device, &header, &mut steps, progress)?;
+            let work = match put_together(&device, &header, OldTrees::Keep, &mut steps, progress) {
+                Err(error) if error.kind() == Kind::Limit => {
+                    steps = Steps::default();
+                    let work = put_together(&device, &header, OldTrees::Overwrite, &mut steps, progress)?;
+                    steps.add("overwrite the old trees, for there is no room for new ones beside them", String::new);
+                    work
+                }
+                done => done?,
+            };
             repair.left = check(work.overlay.clone(), progress)?;
             repair.steps = steps.lines();
             repair.steps.push("write new trees, bitmap and headers".to_owned());
-            repair.work = Some(work);
-        } else {
-            repair.steps.push("write both headers anew and mark the volume clean".to_owned());
             repair.work = Some(work);
         }
         Ok(repair)
@@ -133,30 +174,94 @@ fn is_wrong(problem: &Problem) -> bool {
     problem.severity >= Severity::Warning
 }
 
-/// The volume with both headers as the sound one of them says, marked clean: enough where nothing else is wrong.
-fn headers_alone(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Work> {
+/// Whether a journal, if the volume has one, has its files: it has no other blocks that are its own.
+fn is_journal_whole(header: &VolumeHeader, facts: &Facts) -> bool {
+    !header.has(volume_attributes::JOURNALED) || facts.journal_files >= JOURNAL_FILES
+}
+
+/// Headers and bitmap corrected in place, and what that leaves, if no more than them is wrong. The trees are as they were
+/// when `found` was found, and are not walked again.
+fn corrected(
+    device: &Arc<dyn BlockDevice>,
+    header: &VolumeHeader,
+    found: &[Problem],
+    facts: &Facts,
+    progress: &dyn Progress,
+) -> Result<Option<(Work, Vec<Problem>)>> {
+    let is_enough = found.iter().filter(|problem| is_wrong(problem)).all(is_of_header_or_bitmap);
+    if !is_enough || !facts.complete || facts.overlaps || !is_journal_whole(header, facts) {
+        return Ok(None);
+    }
+    let work = in_place_alone(device, header, Some(facts), progress)?;
+    let parsed = VolumeHeader::parse(&work.header, HEADER_OFFSET, device.info().len)?;
+    let left = check::check_in_place(work.overlay.clone(), &parsed, facts, progress)?;
+    Ok(Some((work, left)))
+}
+
+/// What becomes of the old trees while the new ones are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OldTrees {
+    /// A crash goes back to them.
+    Keep,
+    /// The new ones may lie on them; only what repair keeps to be undone leads back after a crash.
+    Overwrite,
+}
+
+/// Whether a finding is about what follows from the trees.
+fn is_of_header_or_bitmap(problem: &Problem) -> bool {
+    matches!(problem.error.layer(), check::BITMAP | check::HEADER | super::LAYER)
+}
+
+/// The volume with its trees as they are, with both headers as the sound one of them says, and with counts and bitmap by
+/// `facts`: enough where nothing else is wrong.
+fn in_place_alone(
+    device: &Arc<dyn BlockDevice>,
+    header: &VolumeHeader,
+    facts: Option<&Facts>,
+    progress: &dyn Progress,
+) -> Result<Work> {
     let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
     let mut raw = header.raw;
     rewrite::mark_clean(&mut raw);
-    rewrite::write_headers(&*overlay, &raw)?;
+    rewrite::mend_clumps(&mut raw, header, alternate(device, header)?.as_ref());
     let bitmap = in_place(&raw.allocation_file, header);
+    if let Some(facts) = facts {
+        raw.file_count = u32::try_from(facts.files).unwrap_or(u32::MAX).into();
+        raw.folder_count = u32::try_from(facts.folders).unwrap_or(u32::MAX).into();
+        raw.encodings_bitmap = (raw.encodings_bitmap.get() | facts.encodings).into();
+        raw.next_catalog_id = raw.next_catalog_id.get().max(facts.highest.0.saturating_add(1)).into();
+        let mut taken = Taken::default();
+        facts.used.iter().filter_map(|&run| run_of(run)).for_each(|extent| taken.insert(extent));
+        let rewrite = Rewrite { overlay: overlay.clone(), header, taken, old: Vec::new(), progress };
+        raw.free_blocks = rewrite.write_bitmap(&bitmap)?.into();
+    }
+    rewrite::write_headers(&*overlay, &raw)?;
     Ok(Work { overlay, copies: Vec::new(), block_size: header.block_size, bitmap, header: raw })
+}
+
+fn run_of((start, end): (u64, u64)) -> Option<Extent> {
+    Some(Extent { start: AllocBlock(u32::try_from(start).ok()?), count: u32::try_from(end.checked_sub(start)?).ok()? })
+}
+
+/// The alternate header, if it is of a volume of this size.
+fn alternate(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> Result<Option<VolumeHeaderRaw>> {
+    let len = device.info().len;
+    let raw: VolumeHeaderRaw = read_structure(&**device, len - HEADER_OFFSET)?;
+    let same = |other: &VolumeHeader| (other.block_size, other.total_blocks) == (header.block_size, header.total_blocks);
+    Ok(VolumeHeader::parse(&raw, len - HEADER_OFFSET, len).ok().filter(same).map(|_| raw))
 }
 
 /// Puts the repaired volume together in memory.
 fn put_together(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
+    old_trees: OldTrees,
     steps: &mut Steps,
     progress: &dyn Progress,
 ) -> Result<Work> {
-    let len = device.info().len;
-    let alternate: VolumeHeaderRaw = read_structure(&**device, len - HEADER_OFFSET)?;
-    let alternate = VolumeHeader::parse(&alternate, len - HEADER_OFFSET, len)
-        .ok()
-        .filter(|alternate| (alternate.block_size, alternate.total_blocks) == (header.block_size, header.total_blocks));
+    let alternate = alternate(device, header)?;
     let space = salvage::space(device.clone(), header);
-    let salvage = Salvage { space: &space, header, alternate: alternate.as_ref().map(|alternate| &alternate.raw), progress };
+    let salvage = Salvage { space: &space, header, alternate: alternate.as_ref(), progress };
     let catalog = salvage.tree(TreeKind::Catalog(header.variant))?;
     let overflow = salvage.tree(TreeKind::Extents)?;
     let values = salvage.tree(TreeKind::Attributes)?;
@@ -175,6 +280,8 @@ fn put_together(
     objects.part_names(steps);
 
     let mut raw = header.raw;
+    rewrite::mend_clumps(&mut raw, header, alternate.as_ref());
+    raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
     // A journal whose blocks belong to no file would be written over files that get them.
     let journaled = header.has(volume_attributes::JOURNALED);
     if journaled && (journal::pending(device, header).is_err() || !objects.has_journal()) {
@@ -183,14 +290,17 @@ fn put_together(
         raw.journal_info_block = 0.into();
     }
     let own = [raw.extents_file, raw.catalog_file, raw.attributes_file, raw.allocation_file];
-    let old: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
+    let mut old: Vec<Extent> = own.iter().flat_map(|fork| in_place(fork, header)).collect();
+    if old_trees == OldTrees::Overwrite {
+        old = in_place(&raw.allocation_file, header);
+    }
     let mut mended = Mended::default();
     mended.reserved.clone_from(&old);
     header.reserved().into_iter().for_each(|extent| mended.taken.insert(extent));
-    in_place(&raw.startup_file, header).into_iter().for_each(|extent| mended.taken.insert(extent));
+    mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
     let more = More::read(&overflow.records);
     let ids: HashSet<u32> = objects.all.iter().map(Object::id).collect();
-    let (values, owners) = attributes::mend(values.records, &ids, header.total_blocks, &mut mended.taken, steps);
+    let (values, owners) = attributes::mend(values.records, &ids, header, &mut mended.taken, steps);
     mended.objects(&mut objects, &more, header, steps)?;
     let folder_links = links::folder_links(&objects);
     objects.count(&owners, &folder_links, steps);
@@ -204,6 +314,26 @@ fn put_together(
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
     Rewrite { overlay, header, taken: mended.taken, old, progress }.run(raw, trees, counts, mended.copies, steps)
+}
+
+/// Cuts the startup file to what its extents hold, and takes their blocks.
+fn mend_startup(fork: &mut ForkRaw, header: &VolumeHeader, taken: &mut Taken, steps: &mut Steps) {
+    let mut extents = Vec::new();
+    for extent in extents_of(&fork.extents) {
+        if extent.start.0 == 0 || extent.end() > u64::from(header.total_blocks) || taken.overlaps(extent) {
+            break;
+        }
+        taken.insert(extent);
+        extents.push(extent);
+    }
+    let blocks: u32 = extents.iter().map(|extent| extent.count).sum();
+    let capacity = u64::from(blocks) * u64::from(header.block_size);
+    let size = fork.logical_size.get().min(capacity);
+    let mended = ForkRaw { logical_size: size.into(), total_blocks: blocks.into(), extents: forks::raw(&extents), ..*fork };
+    if mended != *fork {
+        steps.add("cut the startup file to the blocks that it still has", String::new);
+        *fork = mended;
+    }
 }
 
 /// The extents of one of the volume's own files that lie on it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
 
 use super::forks::{Copy, Taken, raw};
 use super::steps::Steps;
@@ -43,6 +44,31 @@ pub(super) fn mark_clean(raw: &mut VolumeHeaderRaw) {
     raw.attributes = (attributes | volume_attributes::UNMOUNTED).into();
     raw.last_mounted_version = *b"bsaw";
     raw.write_count = raw.write_count.get().wrapping_add(1).into();
+}
+
+/// Gives clump sizes that Apple's checker changes the alternate's, or those that it would get (§2).
+pub(super) fn mend_clumps(raw: &mut VolumeHeaderRaw, header: &VolumeHeader, alternate: Option<&VolumeHeaderRaw>) {
+    let size = header.block_size;
+    let fork_clump = |own: U32, other: Option<U32>| {
+        let usual = if header.is_fork_clump(size.saturating_mul(4)) { size.saturating_mul(4) } else { size };
+        let found = [Some(own), other].into_iter().flatten().find(|clump| header.is_fork_clump(clump.get()));
+        found.unwrap_or_else(|| usual.into())
+    };
+    raw.data_clump_size = fork_clump(raw.data_clump_size, alternate.map(|raw| raw.data_clump_size));
+    raw.rsrc_clump_size = fork_clump(raw.rsrc_clump_size, alternate.map(|raw| raw.rsrc_clump_size));
+    let file_clump = |own: &mut ForkRaw, other: Option<&ForkRaw>, least: u32| {
+        let is_right = |clump: u32| clump >= least && header.is_file_clump(clump);
+        let found = [Some(own.clump_size), other.map(|other| other.clump_size)];
+        let found = found.into_iter().flatten().find(|clump| is_right(clump.get()));
+        let extent = own.extents[0].block_count.get().saturating_mul(size);
+        own.clump_size = found.unwrap_or_else(|| if is_right(extent) { extent } else { size }.into());
+    };
+    file_clump(&mut raw.extents_file, alternate.map(|raw| &raw.extents_file), 0);
+    file_clump(&mut raw.catalog_file, alternate.map(|raw| &raw.catalog_file), 0);
+    file_clump(&mut raw.allocation_file, alternate.map(|raw| &raw.allocation_file), 0);
+    if raw.attributes_file.total_blocks.get() != 0 {
+        file_clump(&mut raw.attributes_file, alternate.map(|raw| &raw.attributes_file), 1);
+    }
 }
 
 /// Writes both headers.
@@ -118,6 +144,7 @@ impl Rewrite<'_> {
         });
         let whole = blocks == u64::from(fork.total_blocks.get()) && fork.logical_size.get() >= needed;
         if apart && whole && fork.logical_size.get() <= blocks * u64::from(size) {
+            raw.allocation_file.extents = super::forks::raw(&extents);
             extents.iter().for_each(|&extent| self.taken.insert(extent));
             return Ok(extents);
         }
@@ -180,7 +207,7 @@ impl Rewrite<'_> {
     }
 
     /// Writes the bits that are not as they should be; returns the free blocks.
-    fn write_bitmap(&self, place: &[Extent]) -> Result<u32> {
+    pub(super) fn write_bitmap(&self, place: &[Extent]) -> Result<u32> {
         let total = u64::from(self.header.total_blocks);
         let mut used = 0;
         let mut first = 0;

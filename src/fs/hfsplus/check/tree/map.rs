@@ -34,11 +34,37 @@ impl Walk<'_> {
             report
                 .warning(self.wrong(first_leaked, format!("is used in the map but not in the tree, as are {} more", leaked - 1)));
         }
+        self.map_end(&maps, report)?;
         let claimed = u64::from(self.header.free_nodes.get());
         if claimed != free {
             report.damage(self.wrong(0, format!("{claimed} free nodes in the header, {free} in the map")));
         }
         self.zeroed(report)
+    }
+
+    /// The map past the last node: clear bits, and no node that none of its bits are needed for (§6.3).
+    fn map_end(&self, maps: &[u32], report: &mut Report) -> Result<()> {
+        let size = usize::from(self.header.node_size.get());
+        let head = (self.at(0) + u64::from(HEADER_MAP_OFFSET), size.saturating_sub(usize::from(HEADER_MAP_OFFSET) + 8));
+        let rest = maps
+            .iter()
+            .map(|&node| (self.at(node) + u64::from(FIRST_RECORD), size.saturating_sub(usize::from(FIRST_RECORD) + 6)));
+        let mut first = 0_u64;
+        for (at, len) in std::iter::once(head).chain(rest) {
+            let bits = len as u64 * 8;
+            if first > 0 && first >= self.nodes() {
+                report.warning(self.wrong(0, format!("the map goes on past the last of {} nodes", self.nodes())));
+                return Ok(());
+            }
+            let used = self.nodes().saturating_sub(first).min(bits);
+            let bytes = self.file.read_vec(at + used / 8, len - (used / 8) as usize)?;
+            let partial = bytes.first().is_some_and(|byte| byte & (0xFF >> (used % 8)) != 0);
+            if partial || !is_zero(bytes.get(1..).unwrap_or_default()) {
+                report.warning(self.wrong(0, format!("the map has bits set past the last of {} nodes", self.nodes())));
+            }
+            first += bits;
+        }
+        Ok(())
     }
 
     /// The map nodes in their order.

@@ -24,7 +24,7 @@ use crate::{Error, Kind, Result};
 pub(in crate::fs::hfsplus) struct Rules {
     /// Nodes must lie in one piece (journaled volumes, §6.7).
     pub(in crate::fs::hfsplus) whole_nodes: bool,
-    /// Nodes that are not in use must be zero (§2.1, bit 31).
+    /// Nodes that are not in use must be zero (§17).
     pub(in crate::fs::hfsplus) zeroed: bool,
 }
 
@@ -100,7 +100,10 @@ impl<'a> Walk<'a> {
         let mut found = Vec::new();
         match Node::parse(0, file.read_vec(0, size.into())?.into()) {
             Err(message) => found.push(message),
-            Ok(node) => found.extend(header_node_faults(&node, size)),
+            Ok(node) => {
+                found.extend(header_node_faults(&node, size));
+                found.extend(node.odd_offset().map(|offset| format!("offset {offset} of its records is odd")));
+            }
         }
         let total = header.total_nodes.get();
         let nodes = file.len() / u64::from(size);
@@ -110,6 +113,9 @@ impl<'a> Walk<'a> {
         let attributes = header.attributes.get();
         if attributes & BIG_KEYS == 0 {
             found.push(format!("16-bit key lengths expected, attributes are {attributes:#x}"));
+        }
+        if header.tree_type != 0 && kind != TreeKind::Attributes {
+            found.push(format!("tree type 0 expected, {} found", header.tree_type));
         }
         if header.max_key_length.get() != key_lengths(kind).1 {
             let expected = key_lengths(kind).1;
@@ -228,6 +234,9 @@ impl<'a> Walk<'a> {
                 return Ok(None);
             }
         };
+        if let Some(offset) = node.odd_offset() {
+            report.damage(self.wrong(number, format!("offset {offset} of its records is odd")));
+        }
         let kind = if height == 1 { node_kind::LEAF } else { node_kind::INDEX };
         if (node.kind, node.height) != (kind, height) {
             let message = format!("kind {kind} and height {height} expected, {} and {} found", node.kind, node.height);

@@ -20,6 +20,7 @@ impl Objects {
         self.mend_ids(steps);
         self.mend_names(steps);
         self.mend_types(steps);
+        self.follow_threads(steps);
         self.mend_parents(steps);
         self.mend_loops(steps);
     }
@@ -56,7 +57,8 @@ impl Objects {
         let stray: HashMap<(u32, &[U16], bool), u32> =
             stray.map(|(&id, lead)| ((lead.parent, &*lead.name, lead.folder), id)).collect();
         let mut restored = Vec::new();
-        for (at, object) in self.all.iter().enumerate().filter(|(_, object)| !self.is_threaded(object)) {
+        for (at, object) in self.all.iter().enumerate().filter(|(_, object)| !Self::is_root(object) && !self.is_threaded(object))
+        {
             if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
                 steps.add("restore numbers that threads remember", || object.shown());
                 restored.push((at, id));
@@ -147,6 +149,31 @@ impl Objects {
         };
         self.lost_and_found = Some(id);
         id
+    }
+
+    /// What lies in a folder that does not exist is where its thread says, if that folder exists and has no such name.
+    fn follow_threads(&mut self, steps: &mut Steps) {
+        let folders: HashSet<u32> = self.all.iter().filter(|object| object.is_folder()).map(Object::id).collect();
+        let lost = |object: &Object| !folders.contains(&object.parent) && !Self::is_root(object);
+        let mut found = Vec::new();
+        for (at, object) in self.all.iter().enumerate().filter(|(_, object)| lost(object)) {
+            // Others that lie there too have no folder that was damaged, but one that was lost.
+            let alone = self.all.iter().filter(|other| other.parent == object.parent).nth(1).is_none();
+            let lead = self.threads.get(&object.id()).filter(|lead| {
+                alone && lead.folder == object.is_folder() && folders.contains(&lead.parent) && !lead.name.is_empty()
+            });
+            if let Some(lead) = lead {
+                found.push((at, lead.parent, lead.name.clone()));
+            }
+        }
+        for (at, parent, name) in found {
+            let is_taken = |other: &Object| other.parent == parent && self.names.compare(&other.name, &name).is_eq();
+            if !self.all.iter().any(is_taken) {
+                steps.add("move objects to where their threads lead", || self.all[at].shown());
+                self.all[at].parent = parent;
+                self.all[at].name = name;
+            }
+        }
     }
 
     /// What lies in a folder that does not exist gets it back, where its thread says or among what is lost.

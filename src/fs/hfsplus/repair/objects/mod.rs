@@ -9,7 +9,8 @@ use zerocopy::big_endian::{U16, U32};
 
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
-    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, VolumeHeader, record_flags,
+    BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit,
+    record_flags,
 };
 use crate::fs::hfsplus::unicode::{NameOrder, decode_name};
 
@@ -131,7 +132,8 @@ impl Objects {
                 }
             }
         }
-        let highest = objects.all.iter().map(Object::id).chain(objects.threads.keys().copied()).max();
+        let highest = objects.all.iter().flat_map(|object| [object.id(), object.parent]);
+        let highest = highest.chain(objects.threads.keys().copied()).max();
         objects.next_id = objects.next_id.max(highest.map_or(0, |id| id.saturating_add(1)));
         objects
     }
@@ -144,7 +146,8 @@ impl Objects {
 
     /// The number after the highest in use.
     pub(super) fn next_id(&self) -> u32 {
-        self.next_id
+        let highest = self.all.iter().map(Object::id).max().unwrap_or(0);
+        self.next_id.max(highest.saturating_add(1))
     }
 
     /// Counts and flags that follow from the rest. `owners` tells of attributes and, `true`, of access rights among them;
@@ -188,6 +191,15 @@ impl Objects {
         }
     }
 
+    /// A bit for each text encoding in use, as in the volume header.
+    pub(super) fn encodings(&self) -> u64 {
+        let encoding = |object: &Object| match &object.body {
+            Body::Folder(folder) => folder.text_encoding.get(),
+            Body::File(file) => file.text_encoding.get(),
+        };
+        self.all.iter().fold(0, |bits, object| bits | encoding_bit(encoding(object)))
+    }
+
     /// The records of the catalog, in order: each object and its thread.
     pub(super) fn records(&self, order: crate::fs::hfsplus::btree::KeyOrder) -> Vec<Box<[u8]>> {
         let mut records: Vec<Box<[u8]>> = Vec::with_capacity(2 * self.all.len());
@@ -217,6 +229,12 @@ impl Objects {
     pub(super) fn drop_journal(&mut self, steps: &mut Steps) {
         self.all.retain(|object| !is_journal(object));
         steps.add("do without the journal, which cannot be read or has lost its files", String::new);
+    }
+
+    /// The name that the thread of an object has for it, if it leads to the folder that the object lies in.
+    pub(super) fn name_in_thread(&self, object: &Object) -> Option<&[U16]> {
+        let lead = self.threads.get(&object.id()).filter(|lead| lead.parent == object.parent)?;
+        Some(&lead.name)
     }
 
     /// How many threads differ from those that will be written.

@@ -1,0 +1,238 @@
+//! One volume header out of two: where they disagree, the one that agrees with the volume (§2.5).
+//!
+//! What only the first keeps up to date (counts, dates, attributes) is the first's. For everything else the evidence is
+//! compared, structure by structure; where it does not decide, neither counts and nothing is written.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+
+use super::LAYER;
+use crate::decision::{Alternative, Undecided, Which};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::fs::hfsplus::btree::{Node, TreeKind};
+use crate::fs::hfsplus::check::{Report, Rules, walk_tree};
+use crate::fs::hfsplus::extents::{ForkDevice, Owner, Space};
+use crate::fs::hfsplus::layout::{
+    Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, FIRST_RECORD, ForkRaw, HEADER_OFFSET, TreeHeaderRaw, VolumeHeader,
+    VolumeHeaderRaw, extents_of, fork_type, node_kind,
+};
+use crate::fs::hfsplus::overflow::Overflow;
+use crate::fs::hfsplus::read_structure;
+use crate::progress::Progress;
+use crate::{Kind, Result};
+
+/// The files of the volume itself that its header leads to.
+const FILES: [(&str, Cnid); 5] = [
+    ("extents file", Cnid::EXTENTS),
+    ("allocation file", Cnid::ALLOCATION),
+    ("catalog file", Cnid::CATALOG),
+    ("attributes file", Cnid::ATTRIBUTES),
+    ("startup file", Cnid::STARTUP),
+];
+
+/// The header that the evidence of the volume speaks for: `found`, which was read first, with what the alternate has right
+/// and it has not. `assumed` decides where the evidence does not; without it that is an error of [`Kind::Undecided`].
+pub(super) fn resolve(
+    device: &Arc<dyn BlockDevice>,
+    found: &VolumeHeader,
+    assumed: Option<Which>,
+    progress: &dyn Progress,
+) -> Result<VolumeHeader> {
+    let len = device.info().len;
+    let parse = |offset: u64| {
+        let raw: VolumeHeaderRaw = read_structure(&**device, offset)?;
+        Ok::<_, crate::Error>(VolumeHeader::parse(&raw, offset, len).ok())
+    };
+    // One that is none was told, and does not count.
+    let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else { return Ok(found.clone()) };
+    let evidence = Evidence { device, progress };
+    let mut raw = first.raw;
+    let geometry = |header: &VolumeHeader| (header.variant, header.block_size, header.total_blocks);
+    if geometry(&first) != geometry(&other) {
+        let fits = |header: &VolumeHeader| u64::from(u64::from(header.total_blocks) == len / u64::from(header.block_size));
+        let opens = |header: &VolumeHeader| evidence.of(header, Cnid::CATALOG).map(|score| score[1] + score[2]);
+        let scores = ((fits(&first), opens(&first)?), (fits(&other), opens(&other)?));
+        let (fitting, opening) = (scores.0.0.cmp(&scores.1.0), scores.0.1.cmp(&scores.1.1));
+        // They are independent of each other, so that one must not contradict the other.
+        let order = if fitting == Ordering::Equal || fitting == opening {
+            opening
+        } else if opening == Ordering::Equal {
+            fitting
+        } else {
+            Ordering::Equal
+        };
+        if choose(order, assumed, "size", &first, &other)? == Which::Alternate {
+            raw.signature = other.raw.signature;
+            raw.version = other.raw.version;
+            raw.block_size = other.raw.block_size;
+            raw.total_blocks = other.raw.total_blocks;
+        }
+    }
+    // Both are written when a volume is formatted, and never again; Apple's checker takes the alternate's.
+    raw.create_date = other.raw.create_date;
+    let mut header = VolumeHeader::parse(&raw, HEADER_OFFSET, len)?;
+    for (name, id) in FILES {
+        let (ours, theirs) = (fork(&first.raw, id), fork(&other.raw, id));
+        let place = |fork: &ForkRaw| (fork.logical_size, fork.total_blocks, fork.extents);
+        if place(&ours) == place(&theirs) {
+            continue;
+        }
+        let with = |one: ForkRaw| {
+            let mut header = header.clone();
+            *fork_mut(&mut header.raw, id) = one;
+            header
+        };
+        let order = evidence.compare(&with(ours), &with(theirs), id)?;
+        if choose(order, assumed, name, &first, &other)? == Which::Alternate {
+            *fork_mut(&mut header.raw, id) = theirs;
+        }
+    }
+    Ok(header)
+}
+
+/// Who wins where the evidence for the first compares so to that for the alternate.
+fn choose(order: Ordering, assumed: Option<Which>, what: &str, first: &VolumeHeader, other: &VolumeHeader) -> Result<Which> {
+    match (order, assumed) {
+        (Ordering::Greater, _) => Ok(Which::Primary),
+        (Ordering::Less, _) => Ok(Which::Alternate),
+        (Ordering::Equal, Some(which)) => Ok(which),
+        (Ordering::Equal, None) => {
+            let evidence = |header: &VolumeHeader| {
+                let raw = &header.raw;
+                format!("{} blocks of {} bytes, changed {} times", raw.total_blocks, raw.block_size, raw.write_count)
+            };
+            let alternative =
+                |which: Which, header| Alternative { assume: format!("header={}", which.name()), evidence: evidence(header) };
+            let alternatives = vec![alternative(Which::Primary, first), alternative(Which::Alternate, other)];
+            let what = format!("the two volume headers disagree on the {what}, and the volume agrees with both or neither");
+            Err(Undecided { what, alternatives }.into_error(LAYER))
+        }
+    }
+}
+
+/// The fork of one of the volume's own files.
+fn fork(raw: &VolumeHeaderRaw, id: Cnid) -> ForkRaw {
+    let mut raw = *raw;
+    *fork_mut(&mut raw, id)
+}
+
+fn fork_mut(raw: &mut VolumeHeaderRaw, id: Cnid) -> &mut ForkRaw {
+    match id {
+        Cnid::EXTENTS => &mut raw.extents_file,
+        Cnid::ALLOCATION => &mut raw.allocation_file,
+        Cnid::CATALOG => &mut raw.catalog_file,
+        Cnid::ATTRIBUTES => &mut raw.attributes_file,
+        _ => &mut raw.startup_file,
+    }
+}
+
+/// Looks for what speaks for a header.
+struct Evidence<'a> {
+    device: &'a Arc<dyn BlockDevice>,
+    progress: &'a dyn Progress,
+}
+
+impl Evidence<'_> {
+    fn space(&self, header: &VolumeHeader) -> Space {
+        Space { device: self.device.clone(), block_size: header.block_size, total_blocks: header.total_blocks }
+    }
+
+    /// Which of two headers that differ in the place of file `id` alone the volume agrees with.
+    fn compare(&self, first: &VolumeHeader, other: &VolumeHeader, id: Cnid) -> Result<Ordering> {
+        let order = self.of(first, id)?.cmp(&self.of(other, id)?);
+        if order != Ordering::Equal {
+            return Ok(order);
+        }
+        // The dearest evidence: all of a tree, or of the bitmap.
+        Ok(self.faults(other, id)?.cmp(&self.faults(first, id)?))
+    }
+
+    /// What speaks for the place of file `id`, the weightiest first: its descriptors make sense, sizes agree, what lies
+    /// there is such a file.
+    fn of(&self, header: &VolumeHeader, id: Cnid) -> Result<[u64; 3]> {
+        let fork = fork(&header.raw, id);
+        let total = fork.total_blocks.get();
+        if total == 0 {
+            let empty = fork.logical_size.get() == 0 && fork.extents == ExtentsRaw::default();
+            let may_be = !matches!(id, Cnid::ALLOCATION | Cnid::CATALOG | Cnid::EXTENTS);
+            return Ok([u64::from(empty && may_be), u64::from(empty), u64::from(empty && may_be)]);
+        }
+        let extents: Vec<Extent> = extents_of(&fork.extents).collect();
+        let lies = |extent: &Extent| extent.start.0 != 0 && extent.end() < u64::from(header.total_blocks);
+        let behind = fork.extents.iter().skip(extents.len()).all(|raw| (raw.start_block.get(), raw.block_count.get()) == (0, 0));
+        let makes_sense = !extents.is_empty() && behind && extents.iter().all(lies);
+        let sum: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
+        let goes_on = sum < u64::from(total) && extents.len() == EXTENTS_PER_RECORD && id != Cnid::EXTENTS;
+        let capacity = u64::from(total) * u64::from(header.block_size);
+        let agrees = (sum == u64::from(total) || goes_on) && (1..=capacity).contains(&fork.logical_size.get());
+        let score = [u64::from(makes_sense), u64::from(agrees), 0];
+        let Some(file) = self.file(header, id)? else { return Ok(score) };
+        let is_such = match id {
+            Cnid::ALLOCATION => file.len() >= u64::from(header.total_blocks).div_ceil(8),
+            Cnid::STARTUP => true,
+            _ => is_tree(&file)?,
+        };
+        Ok([score[0], score[1], u64::from(is_such)])
+    }
+
+    fn file(&self, header: &VolumeHeader, id: Cnid) -> Result<Option<ForkDevice>> {
+        let space = self.space(header);
+        let overflow = Overflow::open(&space, &header.raw.extents_file).ok();
+        let mut more = |block| match &overflow {
+            Some(overflow) if id != Cnid::EXTENTS => overflow.get(id, fork_type::DATA, block),
+            _ => Ok(None),
+        };
+        match space.fork(&fork(&header.raw, id), &Owner::Special("file of the volume"), &mut more) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// How much is wrong with the tree that lies there; of the bitmap and the startup file, how many blocks that header and
+    /// trees use are marked free.
+    fn faults(&self, header: &VolumeHeader, id: Cnid) -> Result<u64> {
+        let kind = match id {
+            Cnid::EXTENTS => TreeKind::Extents,
+            Cnid::CATALOG => TreeKind::Catalog(header.variant),
+            Cnid::ATTRIBUTES => TreeKind::Attributes,
+            _ => return self.unmarked(header, id),
+        };
+        let Some(file) = self.file(header, id)? else { return Ok(u64::MAX) };
+        let mut report = Report::default();
+        let rules = Rules { whole_nodes: false, zeroed: false };
+        let whole = walk_tree(&file, kind, rules, &mut report, self.progress, &mut |_, _, _| Ok(()))?;
+        Ok(report.len() + if whole { 0 } else { 1 << 32 })
+    }
+
+    fn unmarked(&self, header: &VolumeHeader, id: Cnid) -> Result<u64> {
+        let Some(bitmap) = self.file(header, Cnid::ALLOCATION)? else { return Ok(u64::MAX) };
+        let files = if id == Cnid::STARTUP { &FILES[4..] } else { &FILES[..] };
+        let mut found = 0;
+        for extent in files.iter().flat_map(|&(_, id)| extents_of(&fork(&header.raw, id).extents).collect::<Vec<_>>()) {
+            for block in u64::from(extent.start.0)..extent.end() {
+                let byte = if block / 8 < bitmap.len() { bitmap.read_vec(block / 8, 1)?[0] } else { 0 };
+                found += u64::from(byte & (0x80 >> (block % 8)) == 0);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether the first node of `file` is the header node of a tree as long as the file.
+fn is_tree(file: &ForkDevice) -> Result<bool> {
+    let head_len = usize::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>();
+    if file.len() < head_len as u64 {
+        return Ok(false);
+    }
+    let head = file.read_vec(0, head_len)?;
+    let Ok(header) = TreeHeaderRaw::read_from_bytes(&head[usize::from(FIRST_RECORD)..]) else { return Ok(false) };
+    let size = header.node_size.get();
+    if !size.is_power_of_two() || size < 512 || u64::from(size) > file.len() {
+        return Ok(false);
+    }
+    let sound = Node::parse(0, file.read_vec(0, size.into())?.into()).is_ok_and(|node| node.kind == node_kind::HEADER);
+    Ok(sound && u64::from(header.total_nodes.get()) * u64::from(size) == file.len())
+}
