@@ -3,6 +3,7 @@
 
 mod bench;
 mod compression;
+mod judge_hfs;
 mod space;
 mod tidy;
 mod torture;
@@ -23,6 +24,8 @@ enum Command {
     Compression(compression::Args),
     /// What images take on disk that are filled, emptied and compacted.
     Space(space::Args),
+    /// Randomly damaged HFS+ volumes, judged by another checker beside ours.
+    JudgeHfs(judge_hfs::Args),
     /// Random operations on volumes beside a model, with power cuts and checks.
     Torture(torture::Args),
 }
@@ -33,6 +36,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Compression(args) => compression::run(&args),
         Command::Space(args) => space::run(&args),
+        Command::JudgeHfs(args) => judge_hfs::run(&args),
         Command::Torture(args) => torture::run(&args),
     }
 }
