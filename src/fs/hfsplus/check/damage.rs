@@ -62,6 +62,7 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
     (|v| v.descriptor(Cnid::CATALOG, 0).kind = 0, Severity::Damage, "header node: kind 1"),
     (|v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(), Severity::Damage, "a node of the map"),
     (|v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP, Severity::Damage, "kind -1 and height 1 expected"),
+    (|v| v.descriptor(Cnid::CATALOG, 1).height = 33, Severity::Damage, "kind -1 and height 1 expected, -1 and 33"),
     (|v| v.descriptor(Cnid::CATALOG, 1).record_count = 0.into(), Severity::Damage, "holds no records"),
     (|v| v.descriptor(Cnid::CATALOG, 1).record_count = 9999.into(), Severity::Damage, "claims 9999 records"),
     (|v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(), Severity::Damage, "next node"),

@@ -148,7 +148,7 @@ impl Patient {
     }
 
     /// Changes the data of an attribute's record.
-    pub(super) fn attribute(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
+    pub(in crate::fs::hfsplus) fn attribute(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
         let wanted = |record: &[u8]| decode_name(AttributeKey::split(record).unwrap().0.name) == name;
         self.record(Cnid::ATTRIBUTES, wanted, change);
     }

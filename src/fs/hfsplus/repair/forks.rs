@@ -144,7 +144,7 @@ impl More {
 #[derive(Debug, Default)]
 pub(super) struct Mended {
     pub(super) taken: Taken,
-    /// Blocks that are free afterwards, but hold what a crash goes back to.
+    /// Blocks that are free afterwards, but hold what a crash goes back to, or what is still to be copied.
     pub(super) reserved: Vec<Extent>,
     pub(super) copies: Vec<Copy>,
     /// Forks whose contents are to be copied, for when all blocks that stay are known.
@@ -203,6 +203,8 @@ impl Mended {
     /// Finds room for what moves, once all that stays has its blocks.
     fn place_moved(&mut self, objects: &mut Objects, header: &VolumeHeader) -> Result<()> {
         let moving = std::mem::take(&mut self.moving);
+        // No copy lies on what another is made from.
+        self.reserved.extend(moving.iter().flat_map(|(_, from)| from));
         let places: HashMap<u32, usize> = objects.all.iter().enumerate().map(|(at, object)| (object.id(), at)).collect();
         let mut avoid = self.taken.clone();
         self.reserved.iter().for_each(|&extent| avoid.insert(extent));

@@ -295,7 +295,7 @@ fn put_together(
         old = in_place(&raw.allocation_file, header);
     }
     let mut mended = Mended::default();
-    mended.reserved.clone_from(&old);
+    mended.reserved = old;
     header.reserved().into_iter().for_each(|extent| mended.taken.insert(extent));
     mend_startup(&mut raw.startup_file, header, &mut mended.taken, steps);
     let more = More::read(&overflow.records);
@@ -313,7 +313,7 @@ fn put_together(
     let records = [catalog_records, mended.overflow_records(&more.bad), values];
     let trees = specs.into_iter().zip(records).collect();
     let overlay = Arc::new(Overlay::new(device.clone(), MEMORY));
-    Rewrite { overlay, header, taken: mended.taken, old, progress }.run(raw, trees, counts, mended.copies, steps)
+    Rewrite { overlay, header, taken: mended.taken, old: mended.reserved, progress }.run(raw, trees, counts, mended.copies, steps)
 }
 
 /// Cuts the startup file to what its extents hold, and takes their blocks.

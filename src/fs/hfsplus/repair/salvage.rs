@@ -132,7 +132,9 @@ impl Salvage<'_> {
             self.progress.advance(1);
             let bytes = file.read_vec(u64::from(number) * size, size as usize)?;
             let Ok(node) = Node::parse(number, bytes.into()) else { continue };
-            if (node.kind, node.height) == (node_kind::LEAF, 1) {
+            // Either sign of a leaf may be what is damaged.
+            let is_other = matches!(node.kind, node_kind::INDEX | node_kind::HEADER | node_kind::MAP);
+            if node.kind == node_kind::LEAF || (node.height == 1 && !is_other) {
                 found.records.extend((0..node.records).filter_map(|index| node.record(index)).map(Box::from));
             }
         }

@@ -8,7 +8,7 @@ use crate::decision::Undecided;
 use crate::device::{BlockDeviceExt, Memory};
 use crate::fs::hfsplus::check::damage::{ATTRIBUTES, CATALOG, Case, TREES, VOLUME};
 use crate::fs::hfsplus::check::patient::Patient;
-use crate::fs::hfsplus::layout::{CatalogKey, Cnid, FILE_LINK_TYPE};
+use crate::fs::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE};
 use crate::fs::hfsplus::links::{INODE, inode_number};
 use crate::fs::hfsplus::unicode::decode_name;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
@@ -225,6 +225,50 @@ fn an_object_in_no_folder_is_put_where_its_thread_leads() {
     let device = Arc::new(Memory::from(patient.bytes));
     Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
     assert_eq!(items(device.to_vec()), whole);
+}
+
+#[test]
+fn a_folder_whose_thread_lost_its_number_keeps_its_own() {
+    let mut patient = Patient::new(false);
+    let whole = items(patient.bytes.clone());
+    let wanted = |record: &[u8]| match CatalogRecord::parse(CatalogKey::split(record).unwrap().1) {
+        Some(CatalogRecord::Thread(thread)) => decode_name(thread.name) == "inner",
+        _ => false,
+    };
+    patient.record(Cnid::CATALOG, wanted, |record| record[3] ^= 0x40);
+    let device = Arc::new(Memory::from(patient.bytes));
+    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    assert_eq!(items(device.to_vec()), whole);
+}
+
+#[test]
+fn files_that_are_moved_are_not_copied_over_each_other() {
+    let mut patient = Patient::new(false);
+    let whole = items(patient.bytes.clone());
+    // Of other contents than the files.
+    let mut value = 0;
+    patient.attribute("large", |record| {
+        let at = record.len() - 64;
+        value = u32::from_be_bytes(record[at..at + 4].try_into().unwrap());
+    });
+    let mut neighbor = 0;
+    patient.file("file 5", |raw| neighbor = raw.data_fork.extents[0].start_block.get());
+    patient.file("file 3", |raw| {
+        for extent in &mut raw.data_fork.extents[..2] {
+            (extent.start_block, extent.block_count) = (value.into(), 1.into());
+        }
+    });
+    // The blocks of this one are free once it is moved, and as many as the other needs.
+    patient.file("file 7", |raw| {
+        raw.data_fork.total_blocks = 3.into();
+        raw.data_fork.extents[1].start_block = neighbor.into();
+        raw.data_fork.extents[1].block_count = 1.into();
+    });
+    let device = Arc::new(Memory::from(patient.bytes));
+    Repair::plan(device.clone(), &Silent).unwrap().apply(&Silent).unwrap();
+    let found = items(device.to_vec());
+    let differ: Vec<_> = whole.keys().filter(|path| whole.get(*path) != found.get(*path)).collect();
+    assert_eq!(differ, ["/folder/inner/file 3"]);
 }
 
 #[test]

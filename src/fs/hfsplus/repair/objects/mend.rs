@@ -56,10 +56,15 @@ impl Objects {
         let stray = self.threads.iter().filter(|(id, _)| !owned.contains(id) && **id >= Cnid::FIRST_USER.0);
         let stray: HashMap<(u32, &[U16], bool), u32> =
             stray.map(|(&id, lead)| ((lead.parent, &*lead.name, lead.folder), id)).collect();
+        let parents: HashSet<u32> = self.all.iter().map(|object| object.parent).collect();
         let mut restored = Vec::new();
         for (at, object) in self.all.iter().enumerate().filter(|(_, object)| !Self::is_root(object) && !self.is_threaded(object))
         {
             if let Some(&id) = stray.get(&(object.parent, &*object.name, object.is_folder())) {
+                // The number of the thread may be what is damaged: what lies in a folder knows its number.
+                if object.is_folder() && parents.contains(&object.id()) && !parents.contains(&id) {
+                    continue;
+                }
                 steps.add("restore numbers that threads remember", || object.shown());
                 restored.push((at, id));
             }
