@@ -57,7 +57,12 @@ impl Container {
         };
         let store = Store { device, block_size, blocks: anchor.block_count.get() };
         let found = checkpoint::superblocks(&store, &anchor)?;
-        let checkpoints = found.iter().map(Superblock::xid).collect();
+        let checkpoints: Vec<_> = found.iter().map(Superblock::xid).collect();
+        // Block 0 is written after the checkpoint that it is a copy of.
+        if let Some(newest) = checkpoints.first().filter(|newest| **newest < anchor.object.xid.get()) {
+            let message = format!("is of transaction {}, the newest checkpoint that is left of {newest}", anchor.object.xid);
+            problems.push(Error::corrupt(LAYER, 0, message).named("superblock in block 0"));
+        }
         let wanted = |superblock: &&Superblock| checkpoint.is_none_or(|xid| superblock.xid() == xid);
         let mut tried = found.iter().filter(wanted).take(MOST_TRIED).peekable();
         if tried.peek().is_none() {

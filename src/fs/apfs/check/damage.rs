@@ -26,6 +26,19 @@ pub(in crate::fs::apfs) const CONTAINER: &[Case] = &[
     (|p| p.block(7)[9] = 1, Severity::Note, "in a slot that is not in use"),
     (|p| p.reaper(|raw| raw.flags = 3.into()), Severity::Note, "something is being deleted"),
     (|p| p.reaper(|raw| raw.flags = 9.into()), Severity::Warning, "has flags 0x9"),
+    (|p| p.reaper(|raw| raw.buffer_size = 7.into()), Severity::Warning, "has a buffer of 7 bytes"),
+    (|p| p.reaper(|raw| raw.head = 0x500.into()), Severity::Warning, "lists, which it has not"),
+    (|p| p.reaper(|raw| raw.fs_oid = 0x402.into()), Severity::Warning, "has no lists, and is not empty"),
+    (|p| p.reaper(|raw| raw.next_id = 9.into()), Severity::Warning, "has no lists, and is not empty"),
+    (
+        |p| {
+            // Not one of this container's any more.
+            let place = p.superblock_at();
+            p.object(place, |bytes| bytes[0x48] ^= 1);
+        },
+        Severity::Damage,
+        "the newest checkpoint that is left",
+    ),
 ];
 
 pub(in crate::fs::apfs) const SPACE: &[Case] = &[
@@ -37,6 +50,18 @@ pub(in crate::fs::apfs) const SPACE: &[Case] = &[
     (|p| p.space(|raw| raw.queues[1].oldest_xid = 9.into()), Severity::Warning, "9 as its oldest transaction"),
     (|p| p.space(|raw| raw.queues[1].node_limit = 77.into()), Severity::Warning, "77 nodes at most in the queue"),
     (|p| p.space(|raw| raw.queues[1].tree_oid = 0x7777.into()), Severity::Damage, "object 0x7777 is in no checkpoint map"),
+    (|p| p.space(|raw| raw.queues[0].pad = 1.into()), Severity::Warning, "that are not in use are not 0"),
+    (|p| p.space(|raw| raw.queues[2].blocks = 1.into()), Severity::Warning, "a free queue for a second device"),
+    (|p| p.space(|raw| raw.devices[1].free = 1.into()), Severity::Warning, "on a second device"),
+    (|p| p.space(|raw| raw.ring_multiplier = 3.into()), Severity::Warning, "slots for 3 versions"),
+    (|p| p.zone(0, |bytes| bytes[0] = 1), Severity::Warning, "zone 0 of the allocator has boundaries that make no sense"),
+    (|p| p.zone(3, |bytes| bytes[0x10] = 1), Severity::Warning, "boundaries of before that make no sense"),
+    (|p| p.zone(3, |bytes| bytes[0x84] = 1), Severity::Warning, "a field that is not in use"),
+    (
+        |p| p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into()),
+        Severity::Warning,
+        "a physical object expected",
+    ),
     (|p| p.space(|raw| raw.ring_free_head = 999.into()), Severity::Damage, "the list of free slots"),
     (|p| p.space(|raw| raw.ring_free_tail = 3.into()), Severity::Warning, "3 expected"),
     (|p| p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40), Severity::Damage, "are used by"),
@@ -66,6 +91,22 @@ pub(in crate::fs::apfs) const TREES: &[Case] = &[
     (|p| p.omap(|raw| raw.tree_type = 9.into()), Severity::Warning, "its tree is said to be of type 0x9"),
     (|p| p.omap(|raw| raw.snapshot_count = 3.into()), Severity::Damage, "is said to serve 3 snapshots"),
     (|p| p.omap(|raw| raw.object.subtype = 3.into()), Severity::Damage, "type 0xb/0x0 expected"),
+    (
+        |p| {
+            let root = p.references_root();
+            p.node(root, |raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into());
+        },
+        Severity::Damage,
+        "with flags that a node of its kind does not have",
+    ),
+    (
+        |p| {
+            let root = p.references_root();
+            p.info(root, |info| info.flags = (info.flags.get() | tree_flags::HASHED).into());
+        },
+        Severity::Warning,
+        "the tree's flags are",
+    ),
     (|p| p.object_record(|raw| raw.paddr = (1 << 40).into()), Severity::Damage, "is in block 1099511627776"),
     (|p| p.object_record(|raw| raw.paddr = 1.into()), Severity::Damage, "are used by"),
     (|p| p.object_record(|raw| raw.size = 8192.into()), Severity::Damage, "has 8192 bytes"),
@@ -310,6 +351,12 @@ pub(in crate::fs::apfs) const VOLUME: &[Case] = &[
     (|p| p.reference(|raw| raw.references = 0.into()), Severity::Damage, "are counted as used 0 times"),
     (|p| p.reference(|raw| raw.owner = 3.into()), Severity::Warning, "are said to be of object 0x3"),
     (|p| p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1)), Severity::Damage, "of kind 9"),
+    (|p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()), Severity::Warning, "says in version 4.0"),
+    (
+        |p| p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into()),
+        Severity::Warning,
+        "a virtual object expected",
+    ),
     (|p| p.volume(|raw| raw.files = 3.into()), Severity::Warning, "3 files counted"),
     (|p| p.volume(|raw| raw.folders = 9.into()), Severity::Warning, "9 folders counted"),
     (|p| p.volume(|raw| raw.symlinks = 9.into()), Severity::Warning, "9 symbolic links counted"),

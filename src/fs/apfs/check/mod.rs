@@ -167,6 +167,9 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
                         format!("the reaper in block {paddr} has flags {flags:#x}, {:#x} expected", reaper_flags::ALWAYS);
                     report.warning(wrong("apfs checkpoint", message));
                 }
+                if let Some(message) = what_is_odd(bytes) {
+                    report.warning(wrong("apfs checkpoint", format!("the reaper in block {paddr} {message}")));
+                }
             }
             object_type::REAP_LIST => {}
             _ => {
@@ -175,4 +178,23 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
             }
         }
     }
+}
+
+/// What makes no sense about a reaper, all of whose block these are.
+fn what_is_odd(bytes: &[u8]) -> Option<String> {
+    let (reaper, buffer) = ReaperRaw::ref_from_prefix(bytes).ok()?;
+    let size = reaper.buffer_size.get();
+    if size as usize != buffer.len() {
+        return Some(format!("has a buffer of {size} bytes, {} expected", buffer.len()));
+    }
+    // One that has lists keeps what it did last.
+    if reaper.head.get() != 0 {
+        let lists = reaper.tail.get().checked_sub(reaper.head.get()).map(|more| more + 1);
+        return (lists != Some(reaper.lists.get().into())).then(|| format!("counts {} lists, which it has not", reaper.lists));
+    }
+    let counts = [reaper.completed_id, reaper.tail, reaper.fs_oid, reaper.oid, reaper.xid];
+    let kinds = [reaper.lists, reaper.kind, reaper.size, reaper.entry_flags];
+    let is_empty = counts.iter().all(|count| count.get() == 0) && kinds.iter().all(|kind| kind.get() == 0);
+    let is_new = is_empty && reaper.next_id.get() == 1 && buffer.iter().all(|byte| *byte == 0);
+    (!is_new).then(|| "has no lists, and is not empty".to_owned())
 }

@@ -117,6 +117,13 @@ impl Patient {
         self.as_raw(place, change);
     }
 
+    /// A zone of the allocator.
+    pub(super) fn zone(&mut self, index: usize, change: impl FnOnce(&mut [u8])) {
+        let oid = self.container().superblock.spaceman_oid;
+        let place = self.ephemeral(|entry| entry.oid == oid);
+        self.object(place, |bytes| change(&mut bytes[0x158 + 0x88 * index..][..0x88]));
+    }
+
     fn space_head(&self) -> SpacemanRaw {
         SpacemanRaw::read_from_prefix(&self.container().spaceman().unwrap()).unwrap().0
     }

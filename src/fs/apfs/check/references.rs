@@ -9,7 +9,7 @@ use super::report::{Report, wrong};
 use super::tree::{Leaf, Physical, Walk};
 use crate::Result;
 use crate::fs::apfs::btree::{Key, TreeKind};
-use crate::fs::apfs::layout::{ExtentRefRaw, FileId, Oid, UPDATE_OWNER, Xid, extent_ref_kind};
+use crate::fs::apfs::layout::{ExtentRefRaw, FileId, Oid, UPDATE_OWNER, Xid, extent_ref_kind, record_type};
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
 
@@ -132,6 +132,9 @@ impl References {
 /// A record and the blocks that it counts, if they are in the container.
 fn reference(leaf: &Leaf<'_>, blocks: u64, report: &mut Report<'_>) -> Option<(Range<u64>, ExtentRefRaw)> {
     let Key::Record(key) = leaf.key else { return None };
+    if key.kind != record_type::EXTENT_REF {
+        report.damage(leaf.wrong(format_args!("a record of type {} for the blocks from {} on", key.kind, key.id)));
+    }
     let Ok((raw, _)) = ExtentRefRaw::read_from_prefix(leaf.value) else {
         report.damage(leaf.wrong(format_args!("the record of the blocks from {} on is cut short", key.id)));
         return None;

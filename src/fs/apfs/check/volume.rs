@@ -14,8 +14,8 @@ use crate::fs::apfs::btree::{Key, TreeKind};
 use crate::fs::apfs::check::blocks::User;
 use crate::fs::apfs::cipher::VolumeCipher;
 use crate::fs::apfs::layout::{
-    Counts, FextValueRaw, FileExtentRaw, FileId, IntegrityRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid, object_type, omap_flags,
-    storage, until_nul, volume_features, volume_incompatible,
+    Counts, FextValueRaw, FileExtentRaw, FileId, IntegrityRaw, MetaCryptoRaw, Oid, Paddr, VOLUME_MAGIC, VolumeRaw, Xid,
+    object_type, omap_flags, storage, until_nul, volume_features, volume_incompatible,
 };
 use crate::fs::apfs::names::NameRules;
 use crate::fs::apfs::store::Expected;
@@ -58,7 +58,7 @@ pub(super) fn superblock(
     if header.xid.get() != entry.xid.0 {
         report.damage(wrong(format!("transaction {} expected, {} found", entry.xid, header.xid)));
     }
-    if header.kind.get() & storage::MASK != storage::VIRTUAL {
+    if header.kind.get() & storage::MASK != storage::VIRTUAL || header.has_odd_flags(false) {
         report.warning(wrong(format!("type {:#x} found, a virtual object expected", header.kind)));
     }
     let Ok((raw, _)) = VolumeRaw::read_from_prefix(&block) else { return Ok(None) };
@@ -194,6 +194,16 @@ impl VolumeCheck<'_, '_> {
         }
         if raw.total_blocks_freed.get() > raw.total_blocks_allocated.get() {
             warn(format!("has freed {} blocks of {} that it has taken", raw.total_blocks_freed, raw.total_blocks_allocated));
+        }
+        // Some volumes have none at all.
+        let crypto = &raw.meta_crypto;
+        let known =
+            (crypto.major_version.get(), crypto.minor_version.get(), crypto.flags.get(), crypto.unused.get()) == (5, 0, 0, 0);
+        if !known && *crypto != MetaCryptoRaw::default() {
+            warn(format!(
+                "says in version {}.{} how metadata is encrypted, 5.0 expected",
+                crypto.major_version, crypto.minor_version
+            ));
         }
         let both = volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE;
         if raw.incompatible_features.get() & both == both {

@@ -26,6 +26,13 @@ impl ObjectRaw {
         Self { checksum: 0.into(), oid: oid.into(), xid: xid.into(), kind: kind.into(), subtype: subtype.into() }
     }
 
+    /// Whether it has flags besides how it is stored, of those that an object of a block of its own cannot have; `encrypted` allows
+    /// that one.
+    pub(crate) fn has_odd_flags(&self, encrypted: bool) -> bool {
+        let allowed = object_type::MASK | storage::MASK | if encrypted { storage::ENCRYPTED } else { 0 };
+        self.kind.get() & !allowed != 0
+    }
+
     /// Its type without flags.
     pub(crate) fn object_type(&self) -> u32 {
         self.kind.get() & object_type::MASK

@@ -106,7 +106,7 @@ impl Space<'_> {
         if xid == 0 || xid > self.xid.0 {
             report.damage(corrupt(format!("transaction {xid} found, at most {} expected", self.xid)));
         }
-        if head.object.kind.get() & storage::MASK != storage::PHYSICAL {
+        if head.object.kind.get() & storage::MASK != storage::PHYSICAL || head.object.has_odd_flags(false) {
             report.warning(corrupt(format!("type {:#x} found, a physical object expected", head.object.kind)));
         }
         Ok(Some(block))

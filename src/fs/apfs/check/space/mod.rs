@@ -3,6 +3,7 @@
 mod bitmaps;
 mod pool;
 mod queues;
+mod zones;
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use crate::Result;
 use crate::fs::apfs::container::Container;
 use crate::fs::apfs::free::check_head;
 use crate::fs::apfs::geometry::Geometry;
-use crate::fs::apfs::layout::{Oid, SpacemanDeviceRaw, SpacemanRaw, Xid, space_device};
+use crate::fs::apfs::layout::{Oid, RING_VERSIONS, SpacemanDeviceRaw, SpacemanRaw, Xid, space_device};
 use crate::fs::apfs::store::Store;
 use crate::progress::Progress;
 
@@ -55,6 +56,9 @@ impl<'a> Space<'a> {
             return Ok(None);
         }
         check_sizes(store, &head, report);
+        if let Some(message) = zones::what_is_wrong(&bytes, store.block_size) {
+            report.warning(wrong(LAYER, message));
+        }
         let pool_run = run(head.pool_base.get(), head.pool_blocks.get(), store.blocks);
         let ring_run = run(head.ring_base.get(), head.ring_blocks.get().into(), store.blocks);
         let (Some(pool_run), Some(ring_run)) = (pool_run, ring_run) else {
@@ -112,5 +116,14 @@ fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
         if found != expected {
             report.warning(wrong(LAYER, format!("has {found} {what}, {expected} expected")));
         }
+    }
+    let [main, second] = &head.devices;
+    let counts = (second.blocks.get(), second.chunks.get(), second.cibs.get(), second.cabs.get(), second.free.get());
+    let reserved = |device: &SpacemanDeviceRaw| (device.reserved.get(), device.reserved2.get()) != (0, 0);
+    if counts != (0, 0, 0, 0, 0) || reserved(main) || reserved(second) {
+        report.warning(wrong(LAYER, "counts something on a second device, or in fields that are not in use"));
+    }
+    if head.ring_multiplier.get() != RING_VERSIONS {
+        report.warning(wrong(LAYER, format!("has slots for {} versions, {RING_VERSIONS} expected", head.ring_multiplier)));
     }
 }

@@ -7,7 +7,7 @@ use crate::fs::apfs::check::blocks::{Blocks, User};
 use crate::fs::apfs::check::checkpoint::Ephemerals;
 use crate::fs::apfs::check::report::{Report, wrong};
 use crate::fs::apfs::check::tree::{Ephemeral, Walk};
-use crate::fs::apfs::layout::{Oid, space_device};
+use crate::fs::apfs::layout::{FreeQueueRaw, Oid, space_device};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -16,9 +16,11 @@ impl Space<'_> {
         for (queue, name) in [(space_device::QUEUE_POOL, "pool's queue"), (space_device::QUEUE_MAIN, "queue")] {
             self.queue(queue, name, objects, blocks, report)?;
         }
-        let tier_2 = self.head.queues[2].tree_oid.get();
-        if tier_2 != 0 {
+        if self.head.queues[2] != FreeQueueRaw::default() {
             report.warning(wrong(LAYER, "has a free queue for a second device"));
+        }
+        if self.head.queues.iter().any(|queue| queue.pad.get() != 0 || queue.pad2.get() != 0 || queue.reserved.get() != 0) {
+            report.warning(wrong(LAYER, "fields of a free queue that are not in use are not 0"));
         }
         Ok(())
     }

@@ -103,7 +103,11 @@ impl Walk<'_> {
             report.warning(wrong(message));
         }
         // Hashes and missing headers are the sealed volumes' own, the others are told by the kind of the tree.
-        let free = tree_flags::SEQUENTIAL_INSERT | tree_flags::HASHED | tree_flags::NO_HEADER;
+        let sealed = match self.kind {
+            TreeKind::Files { .. } | TreeKind::Fext => tree_flags::HASHED | tree_flags::NO_HEADER,
+            _ => 0,
+        };
+        let free = tree_flags::SEQUENTIAL_INSERT | sealed;
         let (flags, expected) = (info.flags.get(), self.kind.tree_flags());
         if flags & !free != expected {
             report.warning(wrong(format!("the tree's flags are {flags:#x}, {expected:#x} expected")));
@@ -194,6 +198,9 @@ impl Walker<'_, '_> {
         let (stored, expected) = (header.kind.get() & storage::MASK, self.nodes.storage());
         if stored != expected {
             wrong(format!("is stored as {stored:#x}, {expected:#x} expected"));
+        }
+        if header.has_odd_flags(matches!(self.walk.kind, TreeKind::Files { .. })) {
+            wrong(format!("type {:#x} found, with flags that a node of its kind does not have", header.kind));
         }
         let xid = header.xid.get();
         match told {
