@@ -15,6 +15,7 @@ mod key_file;
 pub(crate) mod note;
 mod parts;
 pub(crate) mod place;
+mod quick;
 mod recognise;
 pub(crate) mod remote;
 mod section;
@@ -47,6 +48,7 @@ pub use examine::{Examination, Judged, Verdict, examine, examine_contents};
 pub use image::{Image, Layer};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
+pub use quick::QUICK_CHECK;
 pub use remote::{LocalCache, Reach};
 pub use section::Section;
 pub use survey::CUT_SHORT;
@@ -86,6 +88,9 @@ pub struct OpenOptions<'a> {
     /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is decoded than that takes, so that
     /// what is told was not compared with the sums of its chunks; nothing that is read then is to be relied upon.
     pub glance: bool,
+    /// Volumes are opened for changes although the quick check that comes first finds them damaged: the full check as far as it
+    /// comes with a bounded number of reads.
+    pub change_damaged: bool,
 }
 
 impl Default for OpenOptions<'_> {
@@ -100,6 +105,7 @@ impl Default for OpenOptions<'_> {
             cache: DEFAULT_CACHE,
             reach: Reach::default(),
             glance: false,
+            change_damaged: false,
         }
     }
 }

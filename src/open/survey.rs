@@ -32,6 +32,7 @@ pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut
     for volume in &mut volumes {
         volume.checkpoint = options.checkpoint;
         volume.cache = options.cache;
+        volume.change_damaged = options.change_damaged;
     }
     // What is encrypted is an image, whatever is on it.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{self, Wanted};
+use super::quick;
 use super::recognise::recognise;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
@@ -82,6 +83,8 @@ pub struct Volume {
     pub(super) checkpoint: Option<u64>,
     /// Of an HFS+ volume how many bytes of nodes are kept in memory.
     pub(super) cache: usize,
+    /// Whether it is opened for changes although a quick check finds damage.
+    pub(super) change_damaged: bool,
     /// Of an APFS container, which is opened anew each time: who changes it.
     pub(super) writer: Writer,
     device: Arc<dyn BlockDevice>,
@@ -121,13 +124,17 @@ impl Volume {
     }
 
     /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens. [`Kind::Unsupported`] if its format
-    /// is not changed, or something in it is not known.
+    /// is not changed, or something in it is not known; [`Kind::Corrupt`] if a [quick check](OpenOptions::change_damaged) finds
+    /// damage.
     pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
         self.open_mut_within(None, None)
     }
 
     /// Opens the volume of a number, from 1, of those that it holds, or the first, for changes.
     fn open_mut_within(&self, number: Option<u32>, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
+        if !self.change_damaged {
+            quick::check(self)?;
+        }
         match self.format {
             VolumeFormat::Apfs => apfs::open_mut(&self.container()?, number, keys),
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
@@ -208,6 +215,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 format,
                 checkpoint: None,
                 cache: DEFAULT_CACHE,
+                change_damaged: false,
                 writer: Writer::default(),
                 device,
             });
@@ -224,6 +232,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             format,
             checkpoint: None,
             cache: DEFAULT_CACHE,
+            change_damaged: false,
             writer: Writer::default(),
             device: disk.clone(),
         });
@@ -245,6 +254,13 @@ pub(super) fn first_readable(volumes: &[Volume], wanted: Wanted<'_>) -> Result<A
 
 /// Opens the first volume that can be changed.
 pub(super) fn first_writable(volumes: &[Volume], keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystemMut>> {
+    // Nobody who means a damaged volume wants the next one to be changed.
+    let usable = volumes.iter().position(|volume| volume.format.is_supported());
+    if let Some(damaged) = usable.and_then(|first| volumes.get(first))
+        && !damaged.change_damaged
+    {
+        quick::check(damaged)?;
+    }
     first(volumes, |volume| volume.open_mut_within(None, keys))?
         .ok_or_else(|| none_of(unseen(volumes), volumes, "holds no volume that can be changed"))
 }

@@ -1,17 +1,45 @@
 //! What a verb changes: the argument that names something in an image, opened for changes, left clean.
 
 use std::ffi::OsStr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bandsaw::address::Address;
 use bandsaw::device::Access;
 use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
+use bandsaw::open::QUICK_CHECK;
 use bandsaw::ops::put;
 use bandsaw::{Error, Kind};
+use clap::Args;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, Opening, normal};
+
+/// How an image is opened by a verb that changes a volume in it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Changing {
+    /// Change the volume although the quick check before the first change finds it damaged
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+impl Changing {
+    /// The same for a verb with another option for this.
+    pub(crate) fn new(opening: &Opening, force: bool) -> Self {
+        Self { force, opening: opening.clone() }
+    }
+}
+
+impl Deref for Changing {
+    type Target = Opening;
+
+    fn deref(&self) -> &Opening {
+        &self.opening
+    }
+}
 
 /// Reads an address that must name something in a volume.
 pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
@@ -39,17 +67,26 @@ pub(crate) fn addresses<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Outco
 /// Changes the volume that `address` names, and leaves it clean whatever came of it.
 pub(crate) fn change<T>(
     address: &Address,
-    opening: &Opening,
+    changing: &Changing,
     output: &Output,
     change: impl FnOnce(&Arc<dyn FileSystemMut>) -> Outcome<T>,
 ) -> Outcome<T> {
     if address.snapshot.is_some() {
         return Err(Error::new(Kind::ReadOnly, "address", "a snapshot is never changed").named(address.to_string()).into());
     }
+    let opening = changing.opening.forced(changing.force);
     let image = opening.open(&address.image, Access::ReadWrite)?;
     image.warnings().iter().for_each(|warning| output.warn(warning));
     let fs = opening
         .volume_mut(&image, address)
+        .map_err(|error| match error.kind() {
+            Kind::Corrupt if error.layer() == QUICK_CHECK => {
+                let advice =
+                    "lists all damage, `bandsaw repair` mends what can be mended; --force changes the volume all the same";
+                Failure::from(error.in_file(image.path())).hint(format!("`bandsaw check {}` {advice}", address.image))
+            }
+            _ => error.into(),
+        })
         .advise(Kind::NotFound, || format!("`bandsaw info {}` shows what is in it", address.image))?;
     let done = change(&fs).map_err(|failure| failure.in_file(image.path()));
     let unmounted = fs.unmount().map_err(|error| error.in_file(image.path()));

@@ -39,6 +39,9 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     /// The part of the disk that is meant; a verb that lets users say so has an option for it.
     #[arg(skip)]
     section: Option<Section>,
+    /// Volumes are changed although a quick check finds damage; a verb that lets users say so has an option for it.
+    #[arg(skip)]
+    change_damaged: bool,
     /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes that wait; 16m without it
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     catalog_memory: Option<u64>,
@@ -84,6 +87,11 @@ impl Opening {
         Self { section, ..self.clone() }
     }
 
+    /// The same, with damaged volumes open for changes if `forced`.
+    pub(crate) fn forced(&self, forced: bool) -> Self {
+        Self { change_damaged: forced, ..self.clone() }
+    }
+
     /// The same with these layers over the image.
     pub(crate) fn with_layers(&self, layers: Vec<PathBuf>) -> Outcome<Self> {
         match self.shadows.is_empty() {
@@ -124,6 +132,7 @@ impl<U: Args + Keys> Opening<U> {
             cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             reach: self.reach(),
             glance: false,
+            change_damaged: self.change_damaged,
         }
     }
 

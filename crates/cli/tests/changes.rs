@@ -250,3 +250,59 @@ fn processes_that_begin_at_once_take_turns() {
     }
     assert!(all >= images.len(), "{all} of {} puts came through", 2 * (5 * 3 + 3));
 }
+
+/// The place of a leaf in the middle of a catalog, which no change of the root folder reads.
+fn middle_leaf(image: &[u8], apfs: bool) -> usize {
+    let leaves: Vec<_> = (0..image.len() / 4096)
+        .map(|block| block * 4096)
+        .filter(|&at| match apfs {
+            // A node of a tree of files, on level 0, that is no root.
+            true => image[at + 0x18..at + 0x20] == [3, 0, 0, 0, 14, 0, 0, 0] && image[at + 0x22..at + 0x24] == [0, 0],
+            // A leaf with records that has one before it and one after it.
+            false => {
+                image[at + 8] == 0xFF && image[at + 9] == 1 && image[at..at + 4] != [0; 4] && image[at + 4..at + 8] != [0; 4]
+            }
+        })
+        .collect();
+    assert!(leaves.len() > 4, "{leaves:?}");
+    leaves[leaves.len() / 2]
+}
+
+/// A volume that a look at its trees finds damaged is changed only if that is asked for.
+#[test]
+fn a_damaged_volume_is_not_changed_unasked() {
+    let scratch = Scratch::new();
+    for number in 0..400 {
+        scratch.write(&format!("src/folder/a file of some length {number}"), "x");
+    }
+    for fs in ["apfs", "hfs+"] {
+        let image = format!("{}.img", fs.replace('+', ""));
+        let at = |path: &str| format!("{image}:{path}");
+        scratch.ok(&["create", &image, "--fs", fs, "--from", "src", "--size", "16m", "--volname", "V", "--quiet"]);
+        scratch.ok(&["mkdir", &at("/before")]);
+        let path = scratch.path(&image);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let leaf = middle_leaf(&bytes, fs == "apfs");
+        // The key length of a record, or the middle of a node with a checksum.
+        bytes[leaf + if fs == "apfs" { 2000 } else { 14 }] ^= 0x40;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(scratch.run(&["check", &image]).status.code(), Some(5), "{fs}");
+        scratch.write("new", "new");
+        let refused = [
+            vec!["mkdir".to_owned(), at("/after")],
+            vec!["put".into(), "--from".into(), "new".into(), at("/new")],
+            vec!["rm".into(), "-r".into(), "-f".into(), at("/before")],
+            vec!["mv".into(), at("/before"), at("/renamed")],
+        ];
+        for args in &refused {
+            let args: Vec<_> = args.iter().map(String::as_str).collect();
+            let error = scratch.fails(5, &args);
+            assert!(error.contains("is damaged") && error.contains("bandsaw check"), "{args:?}: {error}");
+        }
+        assert!(std::fs::read(&path).unwrap() == bytes, "{fs}: what is refused changes nothing");
+        scratch.ok(&["mkdir", "--force", &at("/after")]);
+        scratch.ok(&["rm", "-r", "--force-damaged", &at("/before")]);
+        let listed = scratch.ok(&["ls", &at("/")]);
+        assert!(listed.contains("after") && !listed.contains("before"), "{listed}");
+    }
+}

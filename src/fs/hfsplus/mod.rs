@@ -48,6 +48,7 @@ use crate::{Error, Kind, Result};
 #[cfg(feature = "testing")]
 pub(crate) use self::btree::read_node;
 pub use self::check::check;
+pub(crate) use self::check::check_within;
 #[cfg(feature = "testing")]
 pub(crate) use self::check::damage::damaged;
 pub use self::free::HfsPlusFree;

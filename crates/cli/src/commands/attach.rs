@@ -69,7 +69,7 @@ impl Attach {
         let is_told = self.mountpoint.is_some() || self.mountroot.is_some() || !self.serving.options.is_empty();
         let for_kernel = !(self.folders || is_told || address.volume.is_some());
         let absolute = |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-        let opening = self.opening.of_section(self.section);
+        let opening = self.opening.of_section(self.section).forced(self.serving.force);
         let job = Job {
             address,
             opening: &opening,

@@ -7,11 +7,10 @@ use bandsaw::fs::{Attributes, Change, FileKind, FileSystemExt, FileSystemMut};
 use bandsaw::progress::Progress;
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::Opening;
 use crate::text::mode;
 
 /// Change permissions, owner and group
@@ -38,7 +37,7 @@ pub(crate) struct Chmod {
     #[arg(long, value_name = "NUMBER")]
     gid: Option<u32>,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Chmod {

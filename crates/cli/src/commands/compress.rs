@@ -9,12 +9,12 @@ use bandsaw::ops::compress::{CompressOptions, compress, decompress, estimate};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::compressing::{Choice, CompressionType, DEFAULT_LEVEL, Totals};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{Opening, Place};
+use crate::source::Place;
 
 /// Compress files within their volume, as `ditto --hfsCompression` and afsctool do
 ///
@@ -52,7 +52,7 @@ pub(crate) struct Compress {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 /// Store compressed files of a volume as they are
@@ -69,7 +69,7 @@ pub(crate) struct Decompress {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 /// What `--json` prints.

@@ -16,12 +16,12 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::extract;
-use crate::change;
+use crate::change::{self, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::{self, Opening, Place, normal};
+use crate::source::{self, Place, normal};
 use crate::text::counted;
 
 /// Copy files and folders out of an image, into one, or between two
@@ -64,7 +64,7 @@ pub(crate) struct Cp {
     #[command(flatten)]
     compressing: Compressing,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Cp {

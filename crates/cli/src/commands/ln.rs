@@ -6,10 +6,9 @@ use bandsaw::Kind;
 use bandsaw::fs::{NewKind, NewNode};
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::source::Opening;
 
 /// Give a file a second name, or make a symbolic link
 #[derive(Debug, Args)]
@@ -28,7 +27,7 @@ pub(crate) struct Ln {
     #[arg(long, short)]
     symbolic: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Ln {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use bandsaw::fs::{FileKind, FileSystemMut, NewKind, NewNode};
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
-use crate::source::Opening;
 use crate::text::mode;
 
 /// Make folders in a volume
@@ -29,7 +28,7 @@ pub(crate) struct Mkdir {
     #[arg(long, short, value_name = "MODE", value_parser = mode, default_value = "755")]
     mode: u16,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Mkdir {

@@ -64,6 +64,9 @@ pub(crate) struct Serving {
     /// writeback (the kernel gathers small writes; a program hears only from fsync and close that the volume is full), nfd, threads=
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
+    /// Mount a volume for changes although the quick check before that finds it damaged; without this it is mounted read-only
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Do not give back first what the volumes do not use
     #[arg(long)]
     pub(crate) no_trim: bool,
@@ -103,9 +106,10 @@ impl Mount {
             return Err(Failure::usage("address", "a volume as a whole is mounted, not a folder of it"));
         }
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        let opening = self.opening.forced(self.serving.force);
         let job = Job {
             address,
-            opening: &self.opening,
+            opening: &opening,
             options: self.serving.mount_options()?,
             places: if self.as_disk { Places::Disk(folder) } else { Places::Volume(folder) },
             for_kernel: false,

@@ -6,10 +6,9 @@ use bandsaw::fs::{Existing, FileKind};
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
-use crate::source::Opening;
 
 /// Rename and move within a volume
 ///
@@ -29,7 +28,7 @@ pub(crate) struct Mv {
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Mv {

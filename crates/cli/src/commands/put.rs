@@ -13,12 +13,11 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::compressing::Compressing;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::source::Opening;
 
 /// Read and written in one go.
 const PIECE: usize = 1 << 20;
@@ -57,7 +56,7 @@ pub(crate) struct Put {
     #[command(flatten)]
     compressing: Compressing,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Put {

@@ -8,7 +8,7 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -32,6 +32,9 @@ pub(crate) struct Rm {
     /// Do not complain about what does not exist
     #[arg(long, short)]
     force: bool,
+    /// Change the volume although the quick check before the first change finds it damaged
+    #[arg(long)]
+    force_damaged: bool,
     #[command(flatten)]
     opening: Opening,
 }
@@ -40,7 +43,8 @@ impl Rm {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let bar = Bar::new(output);
-        change::change(&address, &self.opening, output, |fs| {
+        let changing = Changing::new(&self.opening, self.force_damaged);
+        change::change(&address, &changing, output, |fs| {
             bar.stage("remove", 0);
             paths.iter().try_for_each(|path| self.remove(fs, path, &bar))
         })

@@ -7,10 +7,9 @@ use bandsaw::Error;
 use bandsaw::fs::{Change, NewKind, NewNode, Timestamp};
 use clap::{Args, ValueHint};
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::source::Opening;
 
 /// Set when files were changed and read; make those that do not exist
 #[derive(Debug, Args)]
@@ -29,7 +28,7 @@ pub(crate) struct Touch {
     #[arg(long, short = 'c')]
     no_create: bool,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 impl Touch {

@@ -8,10 +8,10 @@ use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::change;
+use crate::change::{self, Changing};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::source::{Opening, Place};
+use crate::source::Place;
 
 /// The longest value taken from standard input.
 const MOST: u64 = 1 << 30;
@@ -38,7 +38,7 @@ pub(crate) struct Xattr {
     #[arg(long, value_name = "NAME", conflicts_with = "set")]
     remove: Option<String>,
     #[command(flatten)]
-    opening: Opening,
+    opening: Changing,
 }
 
 /// What `--json` prints.

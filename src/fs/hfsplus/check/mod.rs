@@ -94,20 +94,33 @@ pub(super) fn check_in_place(
 /// The same as [`check`], with what was counted on the way; `None` where the volume header could not be read.
 pub(super) fn check_and_count(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<(Vec<Problem>, Option<Facts>)> {
     let mut report = Report::default();
+    let facts = check_into(device, progress, &mut report)?;
+    Ok((report.into_problems(), facts))
+}
+
+/// The same as far as `budget` lets it come: the findings until it stops the check. An error is one of reading.
+pub(crate) fn check_within(device: Arc<dyn BlockDevice>, budget: &dyn Progress) -> Result<Vec<Problem>> {
+    let mut report = Report::default();
+    match check_into(device, budget, &mut report) {
+        Err(error) if error.kind() == Kind::Io => Err(error),
+        _ => Ok(report.into_problems()),
+    }
+}
+
+fn check_into(device: Arc<dyn BlockDevice>, progress: &dyn Progress, report: &mut Report) -> Result<Option<Facts>> {
     let located = match header::locate(device) {
         Ok(located) => located,
         Err(error) if error.kind() == Kind::Corrupt => {
             report.damage(error);
-            return Ok((report.into_problems(), None));
+            return Ok(None);
         }
         Err(error) => return Err(error),
     };
-    let (device, header) = settle_journal(located, &mut report)?;
-    volume::check_header(&header, &mut report);
-    volume::check_alternate(&*device, &header, &mut report)?;
+    let (device, header) = settle_journal(located, report)?;
+    volume::check_header(&header, report);
+    volume::check_alternate(&*device, &header, report)?;
     let space = Space { device, block_size: header.block_size, total_blocks: header.total_blocks };
-    let facts = Checker { space, header: &header, report: &mut report, progress }.run()?;
-    Ok((report.into_problems(), Some(facts)))
+    Checker { space, header: &header, report, progress }.run().map(Some)
 }
 
 /// The volume as it is once what waits in the journal is done.

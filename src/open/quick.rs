@@ -1,0 +1,62 @@
+//! The quick check of a volume before it is opened for changes: as much of the full check as a bounded number of reads allows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::volume::{Volume, VolumeFormat};
+use crate::device::Access;
+use crate::fs::hfsplus;
+use crate::problem::{Problem, Problems, Severity};
+use crate::progress::Progress;
+use crate::{Error, Kind, Result};
+
+/// The layer of the error about a volume that is damaged.
+pub const QUICK_CHECK: &str = "quick check";
+/// Nodes of trees that are looked at. All of a volume of some ten thousand files, and in every volume what finds the rest: a change
+/// of one file must not take as long as a check of all.
+const MOST_NODES: u64 = 512;
+
+/// Stops a check after so many nodes.
+#[derive(Debug)]
+struct Budget(AtomicU64);
+
+impl Progress for Budget {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _n: u64) {
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    }
+
+    fn cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Refuses a volume that the first part of its check finds damaged. Nobody is asked for a key, so the files of an encrypted volume are
+/// not looked at. What keeps it from being checked keeps it from being opened, which tells why.
+///
+/// [`Kind::Corrupt`] with the first finding.
+pub(super) fn check(volume: &Volume) -> Result<()> {
+    if volume.device().info().access == Access::ReadOnly || volume.checkpoint.is_some() {
+        return Ok(());
+    }
+    let budget = Budget(AtomicU64::new(MOST_NODES));
+    let problems = match volume.format {
+        VolumeFormat::HfsPlus | VolumeFormat::Hfsx => hfsplus::check_within(volume.device().clone(), &budget),
+        _ => of_container(volume, &budget),
+    };
+    let mut damage = problems?.into_iter().filter(|problem| problem.severity == Severity::Damage);
+    let Some(first) = damage.next() else { return Ok(()) };
+    let message = match damage.count() {
+        0 => "is damaged, so it is not changed".to_owned(),
+        more => format!("is damaged in {} places or more, so it is not changed; the first", more + 1),
+    };
+    Err(Error::new(Kind::Corrupt, QUICK_CHECK, message).named(volume.place()).caused_by(first.error))
+}
+
+fn of_container(volume: &Volume, budget: &Budget) -> Result<Vec<Problem>> {
+    let mut problems = Problems::default();
+    match volume.check(None, &mut problems, budget) {
+        Some(Err(error)) if error.kind() == Kind::Io => Err(error),
+        _ => Ok(problems.into_iter().collect()),
+    }
+}
