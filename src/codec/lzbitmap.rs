@@ -25,7 +25,7 @@ const LEAST_REPEATED: usize = 4;
 /// Bytes made by one step.
 const STEP: usize = 8;
 
-/// Fills `plain`.
+/// Fills `plain`. Bytes after the end of the stream are ignored; a further block is [`TOO_LONG`].
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let mut rest = packed.strip_prefix(MAGIC).ok_or(Fault::new(BROKEN))?;
     let mut done = 0;
@@ -49,7 +49,10 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
         }
         (done, rest) = (end, behind);
     }
-    Ok(())
+    match (u24(rest, 0), u24(rest, 3)) {
+        (Ok(len), Ok(made)) if (HEAD..=rest.len()).contains(&len) && (1..=MAX_BLOCK).contains(&made) => Err(Fault::new(TOO_LONG)),
+        _ => Ok(()),
+    }
 }
 
 fn u24(bytes: &[u8], at: usize) -> Result<usize, Fault> {

@@ -69,12 +69,13 @@ impl Codec {
     }
 }
 
-/// Fills `plain` from an LZVN stream without a frame, as compressed files hold it. Bytes after the end are ignored.
+/// Fills `plain` from an LZVN stream without a frame, as compressed files hold it. Bytes after the end are ignored; a stream that
+/// holds more than `plain` takes is an error.
 pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzvn::decode(packed, plain).map_err(|fault| fault.told("LZVN", packed, plain))
 }
 
-/// Fills `plain` from an LZBITMAP stream. Bytes after the end are ignored.
+/// Fills `plain` from an LZBITMAP stream. Bytes after the end are ignored; a stream that holds more than `plain` takes is an error.
 pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzbitmap::decode(packed, plain).map_err(|fault| fault.told("LZBITMAP", packed, plain))
 }

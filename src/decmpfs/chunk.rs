@@ -17,17 +17,19 @@ fn is_stored(method: Method, first: u8) -> bool {
     }
 }
 
-/// Fills `plain`, which is not empty. Bytes after a stream's end are ignored: real files have them.
+/// Fills `plain`. A chunk that holds more than that is as wrong as one that holds less: the size in the attribute and the payload must
+/// agree. Bytes after a stream's end are ignored, because real files have them.
 pub(super) fn decode(method: Method, packed: &[u8], plain: &mut [u8]) -> Result<()> {
     let Some((&first, rest)) = packed.split_first() else {
         return Err(Error::new(Kind::Corrupt, LAYER, "a chunk is empty"));
     };
     if is_stored(method, first) {
-        let stored = rest.get(..plain.len()).ok_or_else(|| {
-            let message = format!("a chunk holds {} of {} bytes, not packed", rest.len(), plain.len());
-            Error::new(Kind::Corrupt, LAYER, message)
-        })?;
-        plain.copy_from_slice(stored);
+        if rest.len() != plain.len() {
+            let message =
+                format!("a stored chunk holds {} bytes, {} expected by the size in the attribute", rest.len(), plain.len());
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+        plain.copy_from_slice(rest);
         return Ok(());
     }
     match method {

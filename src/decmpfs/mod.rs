@@ -158,11 +158,14 @@ fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec
     if number == 1 {
         return match packed.len() == len {
             true => Ok(packed.to_vec()),
-            false => Err(Error::new(Kind::Corrupt, LAYER, format!("the attribute holds {} of {len} bytes", packed.len()))),
+            false => {
+                let message = format!("the attribute holds {} bytes, {len} expected by its size field", packed.len());
+                Err(Error::new(Kind::Corrupt, LAYER, message))
+            }
         };
     }
     let mut plain = vec![0; len];
-    if len > 0 {
+    if len > 0 || !packed.is_empty() {
         chunk::decode(method, packed, &mut plain)?;
     }
     Ok(plain)

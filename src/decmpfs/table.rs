@@ -31,10 +31,10 @@ enum Form {
 }
 
 impl Table {
-    /// Reads the head of the table of `size` bytes of contents.
+    /// Reads the head of the table of `size` bytes of contents. An error if it holds fewer or more chunks than that.
     pub(super) fn open(fork: &PackedFork, method: Method, size: u64) -> Result<Self> {
         let (len, chunks) = (fork.info().len, size.div_ceil(CHUNK));
-        if chunks == 0 {
+        if chunks == 0 && len == 0 {
             return Ok(Self { form: Form::Offsets, fork: len, chunks });
         }
         let mut first = [0; 4];
@@ -56,11 +56,30 @@ impl Table {
             }
             false => (Form::Offsets, u64::from(u32::from_le_bytes(first) / 4).saturating_sub(1), 0),
         };
-        if counted < chunks {
-            let message = format!("{chunks} chunks expected for {size} bytes, the table has {counted}");
+        let table = Self { form, fork: len, chunks };
+        // Tables of Apple's have room for further chunks, which is zero. A further chunk that holds something is contents that the size
+        // would cut off without a word.
+        if counted < chunks || counted > chunks && table.has_chunk(fork, chunks)? {
+            let message = format!(
+                "the size in the attribute ({size} bytes) makes {chunks} chunks, the table in the resource fork has {counted}"
+            );
             return Err(Error::corrupt(LAYER, at, message));
         }
-        Ok(Self { form, fork: len, chunks })
+        Ok(table)
+    }
+
+    /// Returns whether the table's entry for `chunk`, which is within the table, stands for any bytes.
+    fn has_chunk(&self, fork: &PackedFork, chunk: u64) -> Result<bool> {
+        Ok(match self.form {
+            Form::Resource { base } => {
+                let entry = self.bytes(fork, base + 4 + chunk * size_of::<EntryRaw>() as u64, size_of::<EntryRaw>())?;
+                EntryRaw::read_from_bytes(&entry).is_ok_and(|entry| entry.len.get() != 0)
+            }
+            Form::Offsets => {
+                let pair = self.bytes(fork, chunk * 4, 8)?;
+                <[U32; 2]>::read_from_bytes(&pair).is_ok_and(|[start, end]| end > start)
+            }
+        })
     }
 
     /// Where `chunks` are in the fork. At most the fork's own length is asked of memory.

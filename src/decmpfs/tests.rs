@@ -141,8 +141,8 @@ fn on_any_place_in_any_order() {
 fn what_cannot_be() {
     let told = |error: Error| format!("{error:?}");
     let inline = |number, size, payload: &[u8]| told(contents(&attribute(number, size, payload), no_fork).unwrap_err());
-    assert!(inline(1, 5, b"four").contains("4 of 5"));
-    assert!(inline(3, 5, b"\xFFfour").contains("4 of 5"));
+    assert!(inline(1, 5, b"four").contains("4 bytes, 5 expected"));
+    assert!(inline(3, 5, b"\xFFfour").contains("4 bytes, 5 expected"));
     assert!(inline(3, 5, b"").contains("empty"));
     assert!(inline(3, 1 << 40, b"\xFF").contains("1099511627776"));
     assert!(inline(6, 5, b"").contains("type 6"));
@@ -151,7 +151,7 @@ fn what_cannot_be() {
     let plain = text(200_000);
     let fork = offsets(&chunks(Codec::Lzfse, 0xFF, &plain));
     let open = |size, fork: &[u8]| of_fork(12, size, fork);
-    assert!(told(open(300_000, &fork).unwrap_err()).contains("5 chunks expected"));
+    assert!(told(open(300_000, &fork).unwrap_err()).contains("makes 5 chunks"));
     assert!(told(open(200_000, &fork[..3]).unwrap_err()).contains("ends at byte 3"));
     let mut outside = fork.clone();
     outside[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -161,6 +161,69 @@ fn what_cannot_be() {
     let mut damaged = fork;
     damaged[40] ^= 0x55;
     assert!(told(open(200_000, &damaged).unwrap().read_vec(0, 1).unwrap_err()).contains("chunk 0 of the contents"));
+}
+
+/// A size that disagrees with the payload, in either direction, is told by the time that all bytes are read.
+#[test]
+fn sizes_that_disagree_with_the_payload() {
+    let zbm = |plain: &[u8]| {
+        let number = |n: usize| [n as u8, (n >> 8) as u8, (n >> 16) as u8];
+        let block = |part: &[u8]| [&number(part.len() + 6)[..], &number(part.len()), part].concat();
+        let blocks: Vec<u8> = plain.chunks(0x8000).flat_map(block).collect();
+        [b"ZBM\x09", &blocks[..], &[6, 0, 0, 0, 0, 0]].concat()
+    };
+    let lzvn = |plain: &[u8]| {
+        let mut packed = Vec::new();
+        assert!(crate::codec::LzvnEncoder::default().encode(plain, &mut packed));
+        packed
+    };
+    let of = |codec| move |plain: &[u8]| chunks(codec, 0xFF, plain).concat();
+    let behind = |marker: u8| move |plain: &[u8]| [&[marker], plain].concat();
+    type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+    let inline: [(u32, Pack<'_>); 9] = [
+        (1, &<[u8]>::to_vec),
+        (3, &of(Codec::Zlib)),
+        (3, &behind(0xFF)),
+        (7, &lzvn),
+        (7, &behind(0x06)),
+        (9, &behind(0xCC)),
+        (11, &of(Codec::Lzfse)),
+        (13, &zbm),
+        (13, &behind(0xFF)),
+    ];
+    let right = 900;
+    let plain = text(right);
+    for (number, pack) in inline {
+        let payload = pack(&plain);
+        let open = |size| contents(&attribute(number, size, &payload), no_fork);
+        assert_eq!(read(&*open(900).unwrap()), plain, "type {number}");
+        for size in [0, 1, 899, 901, 4 << 20] {
+            let error = open(size).expect_err(&format!("type {number}, {size} bytes"));
+            assert_eq!(error.kind(), Kind::Corrupt, "type {number}, {size} bytes: {error}");
+        }
+    }
+
+    let plain = text(200_000);
+    let each = |pack: Pack<'_>| plain.chunks(CHUNK as usize).map(pack).collect::<Vec<_>>();
+    let forks = [
+        (4, classic(&each(&of(Codec::Zlib)))),
+        (4, classic(&each(&behind(0xFF)))),
+        (8, offsets(&each(&lzvn))),
+        (8, offsets(&each(&behind(0x06)))),
+        (10, offsets(&each(&behind(0xCC)))),
+        (10, classic(&each(&behind(0xCC)))),
+        (12, offsets(&each(&of(Codec::Lzfse)))),
+        (14, offsets(&each(&zbm))),
+        (14, offsets(&each(&behind(0xFF)))),
+    ];
+    for (number, fork) in forks {
+        let all = |size: usize| of_fork(number, size, &fork).and_then(|device| device.read_vec(0, size));
+        assert!(all(200_000).unwrap() == plain, "type {number}");
+        for size in [0, 1, 65_536, 131_072, 196_608, 199_999, 200_001, 262_144, 262_145] {
+            let error = all(size).expect_err(&format!("type {number}, {size} bytes"));
+            assert_eq!(error.kind(), Kind::Corrupt, "type {number}, {size} bytes: {error}");
+        }
+    }
 }
 
 #[test]

@@ -67,8 +67,12 @@ pub(crate) fn check(fs: &dyn FileSystem, place: &str, problems: &mut Problems, p
 
 /// What is to be said of a file that is not damaged.
 fn judge(fs: &dyn FileSystem, file: &Attributes, progress: &dyn Progress) -> Result<Option<String>> {
-    let Some(compression) = compression(fs, file.id)? else {
+    let Some(value) = attribute(fs, file.id)? else {
         return Ok(Some("has the flag of a compressed file and nothing that says how; it is read as a plain one".to_owned()));
+    };
+    let Some(compression) = Compression::parse(&value) else {
+        let message = "the attribute that says how it is compressed has no valid header; macOS shows the file as empty";
+        return Err(Error::new(Kind::Corrupt, LAYER, message));
     };
     match compression.method() {
         Some((_, Place::Server)) => {
@@ -92,8 +96,9 @@ fn judge(fs: &dyn FileSystem, file: &Attributes, progress: &dyn Progress) -> Res
     Ok(None)
 }
 
-fn compression(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Compression>> {
+/// What says how a file is compressed.
+fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<u8>>> {
     let Some(value) = fs.xattr(node, decmpfs::ATTRIBUTE)? else { return Ok(None) };
     let len = value.info().len.min(decmpfs::layout::MAX_ATTRIBUTE as u64 + 1);
-    Ok(Compression::parse(&value.read_vec(0, len as usize)?))
+    value.read_vec(0, len as usize).map(Some)
 }

@@ -210,3 +210,63 @@ fn files_that_do_not_decode_are_told() {
         assert!(problem["message"].as_str().unwrap().contains("chunk"), "{told}");
     }
 }
+
+/// Rewrites the size in the header of every compressed file of a raw image, with the sum of the block where it is of APFS.
+fn set_sizes(image: &[u8], sum: bool, change: impl Fn(u64) -> u64) -> Vec<u8> {
+    let mut bytes = image.to_vec();
+    let found: Vec<usize> = bytes.windows(4).enumerate().filter(|(_, four)| four == b"fpmc").map(|(at, _)| at).collect();
+    assert!(!found.is_empty());
+    for at in found {
+        let size = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
+        bytes[at + 8..at + 16].copy_from_slice(&change(size).to_le_bytes());
+        if sum {
+            let block = &mut bytes[at / 4096 * 4096..][..4096];
+            let (mut low, mut high) = (0_u64, 0_u64);
+            for word in block[8..].chunks_exact(4) {
+                low = (low + u64::from(u32::from_le_bytes(word.try_into().unwrap()))) % 0xFFFF_FFFF;
+                high = (high + low) % 0xFFFF_FFFF;
+            }
+            let first = 0xFFFF_FFFF - (low + high) % 0xFFFF_FFFF;
+            let second = 0xFFFF_FFFF - (low + first) % 0xFFFF_FFFF;
+            block[..8].copy_from_slice(&(second << 32 | first).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn sizes_that_disagree_with_the_contents_are_damage() {
+    let scratch = Scratch::new();
+    let plain = text(200_000);
+    scratch.write("in/long.txt", &plain);
+    scratch.write("in/short.txt", &plain[..3000]);
+    for (fs, kind) in [("hfs+", "zlib"), ("hfs+", "lzvn"), ("hfs+", "lzfse"), ("apfs", "zlib")] {
+        let args = ["create", "v.img", "--overwrite", "--fs", fs, "--layout", "none", "--volname", "V", "--from", "in"];
+        scratch.ok(&[&args[..], &["--compress", kind]].concat());
+        let sound = std::fs::read(scratch.path("v.img")).unwrap();
+        for change in [|_| 0, |size| size - 1, |size| size + 1] {
+            scratch.write("v.img", set_sizes(&sound, fs == "apfs", change));
+            for name in ["long.txt", "short.txt"] {
+                let address = format!("v.img:/{name}");
+                let cat = scratch.run(&["cat", &address]);
+                assert_eq!(cat.status.code(), Some(5), "{fs} {kind} {name}");
+                assert_eq!(scratch.run(&["decompress", &address]).status.code(), Some(5), "{fs} {kind} {name}");
+                assert!(scratch.ok(&["compress", "--estimate", "-v", &address]).contains("compressed already"), "{fs} {kind}");
+            }
+            let told = scratch.run(&["check", "--contents", "v.img"]);
+            let told = String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
+            assert_eq!(told.matches("do not decode").count(), 2, "{fs} {kind}: {told}");
+        }
+        scratch.write("v.img", &sound);
+        scratch.ok(&["check", "--contents", "v.img"]);
+        // A header that is none hides the contents from macOS: nothing may make that last.
+        let at = sound.windows(4).position(|four| four == b"fpmc").unwrap();
+        if fs == "hfs+" {
+            let mut broken = sound.clone();
+            broken[at] = b'F';
+            scratch.write("v.img", &broken);
+            assert_eq!(scratch.run(&["decompress", "v.img:/"]).status.code(), Some(5));
+            assert_eq!(scratch.run(&["check", "--contents", "v.img"]).status.code(), Some(5));
+        }
+    }
+}

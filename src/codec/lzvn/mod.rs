@@ -66,7 +66,7 @@ impl Step {
     }
 }
 
-/// Fills `plain`. What follows in `packed` is ignored.
+/// Fills `plain`. Bytes after the end of the stream are ignored; an opcode that makes more is [`TOO_LONG`].
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
     let (mut rest, mut at, mut distance) = (packed, 0, 0);
     while at < plain.len() {
@@ -90,7 +90,12 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), Fault> {
             at += step.matched;
         }
     }
-    Ok(())
+    let next = rest.iter().position(|byte| !NOTHING.contains(byte)).map_or(&[][..], |at| &rest[at..]);
+    // What is no opcode is rubbish behind a stream without an end, which real files have.
+    match next.first() {
+        Some(&first) if first != END && Step::parse(next).is_some() => Err(Fault::new(TOO_LONG)),
+        _ => Ok(()),
+    }
 }
 
 /// Copies `len` bytes to `at` from `distance` before it; where they overlap, what was just copied is copied again.

@@ -10,12 +10,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags};
 
 use super::choose::Looks;
 use super::{CompressOptions, FileReport, LAYER, Left, PIECE, on_cores};
 use crate::decmpfs::{self, Packed, Plain, pack};
+use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
 use crate::platform::nodes::{self, Node};
 use crate::progress::Progress;
@@ -299,13 +301,18 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
     let Node { flags, size, links, .. } = original.node;
     let left = match () {
         () if flags & DATALESS != 0 => Some(Left::Dataless),
-        () if flags & UF_COMPRESSED == 0 || size == 0 => Some(Left::Plain),
+        () if flags & UF_COMPRESSED == 0 => Some(Left::Plain),
         () if links > 1 => Some(Left::Linked),
         () if flags & LOCKED != 0 => Some(Left::Locked),
         () => None,
     };
     if left.is_some() {
         original.report.left = left;
+        return Ok(original.report);
+    }
+    check_sizes(path, size, progress)?;
+    if size == 0 {
+        original.report.left = Some(Left::Plain);
         return Ok(original.report);
     }
     original.replace(progress, |aside| {
@@ -315,4 +322,39 @@ fn decompress_one(path: &Path, progress: &dyn Progress) -> Result<FileReport> {
         let touched = open.and_then(|file| file.read_exact_at(&mut first, 0).and_then(|()| file.write_all_at(&first, 0)));
         touched.map_err(|error| failed("unpack it", aside, error))
     })
+}
+
+/// Refuses a file whose payload holds more or less than the size in its attribute says: the kernel believes the size, and what it
+/// unpacks would be empty, or cut off.
+fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
+    let stored = |name: &str| shown_attribute(path, name);
+    // A system whose `xattr` does not show it leaves nothing to compare.
+    let Some(attribute) = stored(decmpfs::ATTRIBUTE)? else { return Ok(()) };
+    let fork = || Ok(Arc::new(Memory::read_only(stored(RESOURCE_FORK)?.unwrap_or_default())) as Arc<dyn BlockDevice>);
+    let contents = decmpfs::contents(&attribute, fork).map_err(|error| error.in_file(path))?;
+    if contents.info().len != size {
+        let message =
+            format!("the system shows {size} bytes, its attribute says {}; the file stays as it was", contents.info().len);
+        return Err(Error::new(Kind::Corrupt, LAYER, message).in_file(path));
+    }
+    for at in (0..size).step_by(PIECE as usize) {
+        progress.check()?;
+        contents.read_vec(at, PIECE.min(size - at) as usize).map_err(|error| error.in_file(path))?;
+    }
+    Ok(())
+}
+
+/// An attribute as it is stored, also one that the kernel hides because it is how the file is compressed. By the command: the option
+/// of the call that shows those has no safe binding. `None`: the command shows none of that name.
+fn shown_attribute(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    // In hexadecimal: what is printed as text ends at a line break.
+    let mut command = Command::new("/usr/bin/xattr");
+    command.args(["-p", "-x", name]).arg(path);
+    let output = command.output().map_err(|error| failed("run xattr for", path, error))?;
+    if !output.status.success() {
+        return Ok(None);
+    }
+    let digits: Vec<u8> = output.stdout.into_iter().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    Ok(digits.chunks_exact(2).map(byte).collect())
 }

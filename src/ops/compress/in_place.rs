@@ -265,7 +265,7 @@ fn back_up(fs: &dyn FileSystemMut, path: &str, folder: &Path, progress: &dyn Pro
     let above = path.rsplit_once('/').map_or("", |(above, _)| above);
     let folder = folder.join(above.trim_start_matches('/'));
     std::fs::create_dir_all(&folder).map_err(|error| Error::io(LAYER, "make the folder", error).in_file(&folder))?;
-    let done = to_folder(fs, path, &folder, &FolderOptions::default(), &Within(progress))?;
+    let done = to_folder(fs, path, &folder, &FolderOptions { setuid: true, ..FolderOptions::default() }, &Within(progress))?;
     match done.problems.into_iter().next() {
         Some(problem) => Err(problem),
         None => Ok(()),
@@ -273,11 +273,16 @@ fn back_up(fs: &dyn FileSystemMut, path: &str, folder: &Path, progress: &dyn Pro
 }
 
 fn decompress_one(fs: &dyn FileSystemMut, path: String, file: &Attributes, progress: &dyn Progress) -> Result<FileReport> {
-    let attribute = attribute(fs, file.id)?.map_or(0, |value| value.len() as u64);
-    let before = file.allocated;
+    let value = attribute(fs, file.id)?.unwrap_or_default();
+    let (attribute, before) = (value.len() as u64, file.allocated);
     if file.flags & UF_COMPRESSED == 0 || attribute == 0 {
         progress.advance(file.size);
         return Ok(FileReport { path, number: None, size: file.size, before, after: before, left: Some(Left::Plain) });
+    }
+    // macOS shows such a file as empty: what is stored in it would be lost.
+    if Compression::parse(&value).is_none() {
+        let message = "its attribute does not say how it is compressed; the file stays as it was";
+        return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
     unpack(fs, file, progress)?;
     let after = fs.attributes(file.id)?.allocated;
