@@ -49,6 +49,7 @@ pub use image::{Image, Layer};
 pub use kept::KeptDraft;
 pub use key_file::KeyFile;
 pub use quick::QUICK_CHECK;
+pub use place::NewMode;
 pub use remote::{LocalCache, Reach};
 pub use section::Section;
 pub use survey::CUT_SHORT;
@@ -83,6 +84,8 @@ pub struct OpenOptions<'a> {
     /// Bytes of memory for nodes of the trees of each HFS+ volume that is opened, and as many again for changes that wait to be
     /// made.
     pub cache: usize,
+    /// Lists the files in which the journal of an HFS+ volume lies, which macOS hides, and finds them by name.
+    pub system_files: bool,
     /// How images are reached that are not on this host.
     pub reach: Reach<'a>,
     /// Only what the image is, and what is in it, is to be told. Of a compressed image no more is decoded than that takes, so that
@@ -103,6 +106,7 @@ impl Default for OpenOptions<'_> {
             checkpoint: None,
             section: None,
             cache: DEFAULT_CACHE,
+            system_files: false,
             reach: Reach::default(),
             glance: false,
             change_damaged: false,

@@ -56,7 +56,7 @@ fn open(store: &PowerCut, apfs: bool) -> Box<dyn FileSystemMut> {
         return Box::new(ApfsMut::open(&container, 1, apfs::WriteOptions { now }, &key).unwrap());
     }
     // Without memory for changes that wait, each of them is made durable by itself.
-    Box::new(HfsPlusMut::open(disk(store), hfsplus::WriteOptions { now, cache: 0 }).unwrap())
+    Box::new(HfsPlusMut::open(disk(store), hfsplus::WriteOptions { now, cache: 0, system_files: false }).unwrap())
 }
 
 /// Files long and short, one with a second name, one with an attribute, and a link; all of which differ from turn to turn.

@@ -33,6 +33,7 @@ pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut
         volume.checkpoint = options.checkpoint;
         volume.cache = options.cache;
         volume.change_damaged = options.change_damaged;
+        volume.system_files = options.system_files;
     }
     // What is encrypted is an image, whatever is on it.
     let encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));

@@ -85,6 +85,8 @@ pub struct Volume {
     pub(super) cache: usize,
     /// Whether it is opened for changes although a quick check finds damage.
     pub(super) change_damaged: bool,
+    /// Of an HFS+ volume whether the files of its journal are listed.
+    pub(super) system_files: bool,
     /// Of an APFS container, which is opened anew each time: who changes it.
     pub(super) writer: Writer,
     device: Arc<dyn BlockDevice>,
@@ -118,7 +120,10 @@ impl Volume {
             _ if wanted.snapshot.is_some() => {
                 Err(Error::new(Kind::Invalid, LAYER, format!("{} has no snapshots", self.format)).named(self.place()))
             }
-            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Arc::new(HfsPlus::open_with(self.device.clone(), self.cache)?)),
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
+                let volume = HfsPlus::open_with(self.device.clone(), self.cache)?;
+                Ok(Arc::new(volume.system_files(self.system_files)))
+            }
             other => Err(Error::unsupported(LAYER, format!("{other} is not read yet")).named(self.place())),
         }
     }
@@ -190,7 +195,7 @@ impl Volume {
 
     /// How it is opened for changes, if it is HFS+.
     pub(super) fn write_options(&self) -> WriteOptions {
-        WriteOptions { cache: self.cache, ..WriteOptions::default() }
+        WriteOptions { cache: self.cache, system_files: self.system_files, ..WriteOptions::default() }
     }
 
     /// Where it is, in words.
@@ -216,6 +221,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
                 checkpoint: None,
                 cache: DEFAULT_CACHE,
                 change_damaged: false,
+                system_files: false,
                 writer: Writer::default(),
                 device,
             });
@@ -233,6 +239,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
             checkpoint: None,
             cache: DEFAULT_CACHE,
             change_damaged: false,
+            system_files: false,
             writer: Writer::default(),
             device: disk.clone(),
         });

@@ -38,7 +38,7 @@ impl FileSystem for HfsPlus {
             total: u64::from(self.header.total_blocks) * u64::from(block_size),
             free: u64::from(self.header.free_blocks) * u64::from(block_size),
             pending: 0,
-            files: raw.file_count.get().into(),
+            files: raw.file_count.get().saturating_sub(self.links.hidden_files()).into(),
             folders: raw.folder_count.get().into(),
             created: self.created,
             modified: timestamp(raw.modify_date.get(), expanded),
@@ -62,7 +62,7 @@ impl FileSystem for HfsPlus {
             encode_verbatim(name, &mut units);
             object = self.catalog.get(dir, &units)?;
         }
-        let hidden = |object: &Object| dir == Cnid::ROOT && self.links.is_private(object.id());
+        let hidden = |object: &Object| dir == Cnid::ROOT && self.links.is_hidden(object.id());
         let Some(object) = object.filter(|object| !hidden(object)) else { return Ok(None) };
         Ok(Some(self.attributes_of(&self.follow(dir, object)?)?))
     }

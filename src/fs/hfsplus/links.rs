@@ -54,6 +54,8 @@ pub(super) struct Links {
     journal: Vec<Cnid>,
     /// The files of a journal that stays.
     kept: Vec<Cnid>,
+    /// Whether the files of a journal that stays are listed and found by name.
+    system_files: bool,
 }
 
 /// What a record is with regard to hard links.
@@ -85,6 +87,7 @@ impl Links {
             root_created,
             journal: Vec::new(),
             kept: Vec::new(),
+            system_files: false,
         })
     }
 
@@ -93,9 +96,25 @@ impl Links {
         self.private_folders().any(|private| private.id == id) || self.is_journal_file(id)
     }
 
+    /// Returns whether `id` is neither listed nor found by name. As on macOS these are the private folders and the files of the journal
+    /// (`cat_lookup` and `cat_packdirentry` of Apple's driver).
+    pub(super) fn is_hidden(&self, id: Cnid) -> bool {
+        self.is_private(id) || (!self.system_files && self.is_kept(id))
+    }
+
     /// How many entries of the root are hidden.
-    pub(super) fn private_count(&self) -> u32 {
-        u32::from(self.files.is_some()) + u32::from(self.folders.is_some()) + self.journal_count()
+    pub(super) fn hidden_count(&self) -> u32 {
+        u32::from(self.files.is_some()) + u32::from(self.folders.is_some()) + self.hidden_files()
+    }
+
+    /// How many files are hidden.
+    pub(super) fn hidden_files(&self) -> u32 {
+        self.journal_count() + if self.system_files { 0 } else { self.kept.len() as u32 } // at most two
+    }
+
+    /// Lists the files of a journal that stays, or hides them.
+    pub(super) fn set_system_files(&mut self, shown: bool) {
+        self.system_files = shown;
     }
 
     /// How many files are there for one mount only.
@@ -131,7 +150,7 @@ impl Links {
         Ok(())
     }
 
-    /// Whether `id` is a file of a journal that stays: everybody sees it, and nobody changes it.
+    /// Whether `id` is a file of a journal that stays, which no operation changes.
     pub(super) fn is_kept(&self, id: Cnid) -> bool {
         self.kept.contains(&id)
     }

@@ -101,6 +101,13 @@ impl HfsPlus {
         Ok(volume)
     }
 
+    /// Lists the files of the volume's journal and finds them by name, or hides them as macOS does, which is the default.
+    #[must_use]
+    pub fn system_files(mut self, shown: bool) -> Self {
+        self.links.set_system_files(shown);
+        self
+    }
+
     /// Bytes of nodes of its trees that are in memory now.
     pub fn cached(&self) -> usize {
         [Some(self.catalog.tree()), self.overflow.tree(), self.attributes.tree()].into_iter().flatten().map(Tree::cached).sum()
@@ -131,6 +138,8 @@ impl HfsPlus {
         let mut links = Links::find(&catalog, root.dates.create.get())?;
         if journal::is_transient(&*space.device, &header) {
             links.hide_journal_files(&catalog)?;
+        } else if header.has(volume_attributes::JOURNALED) {
+            links.keep_journal_files(&catalog)?;
         }
         let created = formatted_at(&header, root.dates.create.get());
         let (attributes, label) = (AttributesTree::new(attributes), decode_name(&name));
@@ -164,7 +173,7 @@ impl HfsPlus {
     fn attributes_of(&self, resolved: &Resolved) -> Result<Attributes> {
         let mut attributes = stat::attributes(&resolved.object, self.space.block_size, resolved.links);
         if resolved.object.id() == Cnid::ROOT {
-            attributes.size = attributes.size.saturating_sub(self.links.private_count().into());
+            attributes.size = attributes.size.saturating_sub(self.links.hidden_count().into());
         }
         if let Some(value) = self.compression(&resolved.object)?
             && let Some(compression) = Compression::parse(&value)
@@ -208,7 +217,7 @@ impl HfsPlus {
 
     /// An entry of folder `dir` as it is listed; `None` for one that is not.
     fn entry(&self, dir: Cnid, name: &[U16], object: Object) -> Result<Option<Entry>> {
-        if dir == Cnid::ROOT && self.links.is_private(object.id()) {
+        if dir == Cnid::ROOT && self.links.is_hidden(object.id()) {
             return Ok(None);
         }
         if matches!(object, Object::Folder(_)) {

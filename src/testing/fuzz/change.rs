@@ -24,7 +24,7 @@ pub fn hfsplus_change(input: &[u8]) {
     let Some(disk) = disk(input) else { return };
     let device = Arc::new(disk);
     let before = is_sound(&device).then(|| contents(&device)).flatten();
-    let options = WriteOptions { cache: 256 << 10, now: Some(Timestamp::from_seconds(1_750_000_000)) };
+    let options = WriteOptions { cache: 256 << 10, now: Some(Timestamp::from_seconds(1_750_000_000)), system_files: false };
     let Ok(fs) = HfsPlusMut::open(device.clone(), options) else { return };
     let _ = change(&fs, before.is_none());
     let left = fs.unmount();

@@ -72,7 +72,7 @@ impl Nature {
 
     /// Opens it for changes.
     pub(super) fn open(&self, device: Arc<dyn BlockDevice>) -> crate::Result<HfsPlusMut> {
-        HfsPlusMut::open(device, WriteOptions { cache: self.cache, now: Some(NOW) })
+        HfsPlusMut::open(device, WriteOptions { cache: self.cache, now: Some(NOW), system_files: false })
     }
 }
 

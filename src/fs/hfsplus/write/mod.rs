@@ -60,11 +60,13 @@ pub struct WriteOptions {
     pub cache: usize,
     /// The time that changes bear; `None` asks the system's clock each time.
     pub now: Option<Timestamp>,
+    /// Lists the files of the volume's journal and finds them by name. They are never changed.
+    pub system_files: bool,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        Self { cache: DEFAULT_CACHE, now: None }
+        Self { cache: DEFAULT_CACHE, now: None, system_files: false }
     }
 }
 

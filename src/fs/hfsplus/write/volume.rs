@@ -76,9 +76,7 @@ impl Volume {
             &mut |block| read.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block),
         )?;
         let bitmap = Bitmap::new(map, header.total_blocks)?;
-        if header.has(volume_attributes::JOURNALED) && unfinished.is_none() {
-            read.links.keep_journal_files(&read.catalog)?;
-        }
+        read.links.set_system_files(options.system_files);
         let catalog = read.catalog.tree_mut();
         if catalog.node_size() < MIN_CATALOG_NODE {
             let message = format!("a catalog with nodes of {} bytes is not changed", catalog.node_size());
@@ -107,7 +105,6 @@ impl Volume {
         {
             info.journaled = false;
             info.free += log.blocks() * u64::from(info.block_size);
-            info.files = info.files.saturating_sub(self.read.links.journal_count().into());
         }
         info.clean = self.log.is_none();
         info

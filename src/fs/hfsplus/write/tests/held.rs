@@ -88,9 +88,10 @@ fn a_date_is_not_lost_while_a_file_is_being_closed() {
 #[test]
 fn the_journals_files_are_not_changed() {
     let device = empty(2 << 20);
-    let fs = open(&device);
+    let fs = HfsPlusMut::open(device.clone(), WriteOptions { system_files: true, ..options() }).unwrap();
     fs.enable_journal(None).unwrap();
     let root = fs.root();
+    assert_eq!(names(&fs, "/"), [".journal", ".journal_info_block"]);
     let id = fs.resolve("/.journal").unwrap().id;
     fs.create(root, "other", &file()).unwrap();
     let refused = [

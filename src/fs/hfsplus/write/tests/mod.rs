@@ -25,7 +25,7 @@ use crate::testing::{PowerCut, Random};
 const NOW: Timestamp = Timestamp::from_seconds(1_750_000_000);
 
 fn options() -> WriteOptions {
-    WriteOptions { cache: 1 << 20, now: Some(NOW) }
+    WriteOptions { cache: 1 << 20, now: Some(NOW), ..WriteOptions::default() }
 }
 
 fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {

@@ -385,7 +385,9 @@ fn a_journal_comes_to_stay_and_goes_again() {
         assert!(fs.volume().journaled && fs.volume().clean);
         let read = HfsPlus::open(device.clone()).unwrap();
         let expected = size.unwrap_or(if len > 100 << 20 { 8 << 20 } else { 512 << 10 });
-        assert_eq!(read.resolve("/.journal").unwrap().size, expected);
+        assert_eq!(names(&fs, "/"), ["before"], "the journal's files are hidden, as on macOS");
+        assert_eq!((kind(read.resolve("/.journal")), read.volume().files, fs.volume().files), (Kind::NotFound, 1, 1));
+        assert_eq!(read.system_files(true).resolve("/.journal").unwrap().size, expected);
         let free = fs.volume().free;
         let id = fs.create(fs.root(), "meanwhile", &file()).unwrap();
         fs.write_all(id, &bytes(10_000, 3)).unwrap();
