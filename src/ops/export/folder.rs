@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::host_node::{BUFFER, Maker, Owners};
+use super::host_node::{BUFFER, MadeHere, Maker, Owners};
 use super::walk::Walk;
 use super::{Exported, LAYER, Report, about, is_fatal};
 use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
@@ -24,6 +24,10 @@ pub struct FolderOptions {
     pub overwrite: bool,
     /// What is no folder gets this name instead of its own.
     pub name: Option<String>,
+    /// Makes device nodes, FIFOs and sockets. Without it they are left out.
+    pub special_files: bool,
+    /// Keeps the set-user-ID and set-group-ID bits of files. Without it they are cleared.
+    pub setuid: bool,
 }
 
 /// Brings the folder at `path` of a volume out: what is in it comes to be in `target`, which is made if it does not exist.
@@ -42,7 +46,9 @@ pub fn to_folder(
     progress.stage("extract", if top.id == fs.root() { volume.total.saturating_sub(volume.free) } else { top.size });
     let (target, made) = open_target(target).map_err(|error| Error::io(LAYER, "open", error).in_file(target))?;
     let owners = Owners::new(target.as_fd()).map_err(|error| Error::io(LAYER, "look at the target", error))?;
-    let maker = Maker { fs, progress, overwrite: options.overwrite, owners };
+    let made_here = MadeHere::default();
+    let FolderOptions { overwrite, special_files, setuid, .. } = *options;
+    let maker = Maker { fs, progress, overwrite, special_files, setuid, owners, made_here: &made_here };
     let shared = Shared { maker, report: Report::default(), queue: Mutex::default(), changed: Condvar::new() };
     let mut walk = Walk::new(&shared, path, top.clone(), target, made);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
@@ -133,6 +139,14 @@ impl Shared<'_> {
         let mut report = Exported::default();
         for Entry { name, attributes } in &batch.entries {
             let mut problems = Vec::new();
+            if self.maker.leaves_out(attributes) {
+                report.note(about(Error::unsupported(LAYER, "is a special file, and left out"), &batch.path, name));
+                continue;
+            }
+            if self.maker.clears_bits(attributes) {
+                let message = "its set-user-ID and set-group-ID bits are cleared";
+                report.note(about(Error::unsupported(LAYER, message), &batch.path, name));
+            }
             let made = self.maker.make(batch.folder.as_fd(), name, attributes, buffer, &mut |error| problems.push(error));
             match (made, attributes.kind) {
                 (Ok(_), FileKind::Symlink) => report.symlinks += 1,

@@ -3,10 +3,12 @@
 //! Nothing here follows a link or takes a path: a name is one part, checked, in a folder that is open. What a volume says
 //! cannot lead out of the target.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -27,7 +29,45 @@ pub(super) struct Maker<'a> {
     pub(super) fs: &'a dyn FileSystem,
     pub(super) progress: &'a dyn Progress,
     pub(super) overwrite: bool,
+    pub(super) special_files: bool,
+    pub(super) setuid: bool,
     pub(super) owners: Owners,
+    pub(super) made_here: &'a MadeHere,
+}
+
+/// The nodes of the host that were made so far, and the folders that are filled, by device and inode. Two names of a volume that are one name in a folder of the host
+/// (it ignores case, or composes names) would take each other's place.
+#[derive(Debug, Default)]
+pub(super) struct MadeHere(Mutex<HashSet<(u64, u64)>>);
+
+impl MadeHere {
+    /// Held while a node is made: it stands in the set before another thread meets its name.
+    fn lock(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers `name` in `folder`, which was made just now, or is filled.
+    pub(super) fn add(&self, folder: BorrowedFd<'_>, name: &str) {
+        self.lock().extend(identity(folder, name));
+    }
+
+    /// Refuses `name` in `folder` if what stands there was made here.
+    pub(super) fn check(&self, folder: BorrowedFd<'_>, name: &str) -> Result<()> {
+        match identity(folder, name) {
+            Some(identity) if self.lock().contains(&identity) => Err(collision()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn identity(folder: BorrowedFd<'_>, name: &str) -> Option<(u64, u64)> {
+    let name = nodes::c_name(name.as_bytes()).ok()?;
+    nodes::node_at(folder, &name).ok().map(|node| node.identity)
+}
+
+fn collision() -> Error {
+    let message = "is the same name as another of the volume where it is to be, in a folder that ignores case or composes names";
+    Error::new(Kind::Unsupported, LAYER, message)
 }
 
 /// Whom new nodes belong to.
@@ -98,12 +138,42 @@ impl Maker<'_> {
 
     /// Calls `create` again after removing what stands in the way, if that is allowed and no folder.
     pub(super) fn create<T>(&self, folder: BorrowedFd<'_>, name: &str, create: impl Fn() -> rustix::io::Result<T>) -> Result<T> {
-        match create() {
-            Err(Errno::EXIST) if self.overwrite => {
+        if !self.overwrite {
+            return create().map_err(failed("create"));
+        }
+        let mut made_here = self.made_here.lock();
+        let made = match create() {
+            Err(Errno::EXIST) => {
+                if identity(folder, name).is_some_and(|identity| made_here.contains(&identity)) {
+                    return Err(collision());
+                }
                 rustix::fs::unlinkat(folder, name, AtFlags::empty()).map_err(failed("replace"))?;
-                create().map_err(failed("create"))
+                create().map_err(failed("create"))?
             }
-            result => result.map_err(failed("create")),
+            result => result.map_err(failed("create"))?,
+        };
+        made_here.extend(identity(folder, name));
+        Ok(made)
+    }
+
+    /// Returns whether a node is left out because nobody asked for its kind.
+    pub(super) fn leaves_out(&self, attributes: &Attributes) -> bool {
+        !self.special_files && !matches!(attributes.kind, FileKind::File | FileKind::Folder | FileKind::Symlink)
+    }
+
+    /// Returns whether a file has bits that would be set and that nobody asked for.
+    pub(super) fn clears_bits(&self, attributes: &Attributes) -> bool {
+        attributes.kind == FileKind::File && self.owners.mode(attributes) != self.mode(attributes)
+    }
+
+    /// Permissions as they are set.
+    fn mode(&self, attributes: &Attributes) -> Mode {
+        let mode = self.owners.mode(attributes);
+        // Of a folder the bits only say whom new files belong to.
+        match attributes.kind {
+            FileKind::Folder => mode,
+            _ if self.setuid => mode,
+            _ => mode & !(Mode::SUID | Mode::SGID),
         }
     }
 
@@ -175,7 +245,7 @@ impl Maker<'_> {
         let mode = Mode::RUSR | Mode::WUSR;
         self.create(folder, name, || nodes::make_special(folder, name, kind, mode, device))?;
         self.finish_unopened(folder, name, attributes)?;
-        let mode = self.owners.mode(attributes);
+        let mode = self.mode(attributes);
         rustix::fs::chmodat(folder, name, mode, AtFlags::empty()).map_err(failed("set permissions"))
     }
 
@@ -198,7 +268,7 @@ impl Maker<'_> {
             let (uid, gid) = owner(attributes);
             rustix::fs::fchown(node, uid, gid).map_err(failed("set owner"))?;
         }
-        rustix::fs::fchmod(node, self.owners.mode(attributes)).map_err(failed("set permissions"))?;
+        rustix::fs::fchmod(node, self.mode(attributes)).map_err(failed("set permissions"))?;
         rustix::fs::futimens(node, &dates(attributes)).map_err(failed("set dates"))
     }
 
@@ -234,4 +304,30 @@ fn dates(attributes: &Attributes) -> Timestamps {
         None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
     };
     Timestamps { last_access: date(attributes.accessed.or(attributes.modified)), last_modification: date(attributes.modified) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_here_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("old"), "old").unwrap();
+        let target = File::open(folder.path()).unwrap();
+        let device = std::sync::Arc::new(crate::device::Memory::from(crate::testing::fuzz::sample(false, 4096)));
+        let fs = crate::fs::hfsplus::HfsPlus::open(device).unwrap();
+        let owners = Owners::new(target.as_fd()).unwrap();
+        let made_here = MadeHere::default();
+        let progress = &crate::progress::Silent;
+        let maker =
+            Maker { fs: &fs, progress, overwrite: true, special_files: false, setuid: false, owners, made_here: &made_here };
+        let make = |name: &str| maker.create(target.as_fd(), name, || rustix::fs::symlinkat("there", &target, name));
+        make("old").unwrap();
+        make("new").unwrap();
+        // A folder that takes two names for one answers as if the first were asked for again.
+        for name in ["old", "new"] {
+            assert_eq!(make(name).unwrap_err().kind(), Kind::Unsupported, "{name}");
+        }
+    }
 }

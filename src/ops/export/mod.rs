@@ -34,6 +34,11 @@ pub struct Exported {
     pub problems: Vec<Error>,
     /// How many problems there were in all.
     pub problem_count: u64,
+    /// What was left out, or cleared, because nobody asked for it: special files, and bits that give a program rights. At most
+    /// [`MOST_PROBLEMS`].
+    pub notes: Vec<Error>,
+    /// How many of these there were in all.
+    pub note_count: u64,
 }
 
 /// The problems that are kept; more are only counted.
@@ -46,8 +51,18 @@ impl Exported {
         self.symlinks += other.symlinks;
         self.bytes += other.bytes;
         self.problem_count += other.problem_count;
+        self.note_count += other.note_count;
         let room = MOST_PROBLEMS.saturating_sub(self.problems.len());
         self.problems.extend(other.problems.into_iter().take(room));
+        let room = MOST_PROBLEMS.saturating_sub(self.notes.len());
+        self.notes.extend(other.notes.into_iter().take(room));
+    }
+
+    fn note(&mut self, error: Error) {
+        self.note_count += 1;
+        if self.notes.len() < MOST_PROBLEMS {
+            self.notes.push(error);
+        }
     }
 
     fn problem(&mut self, error: Error) {

@@ -132,9 +132,13 @@ impl<'a, 'b> Walk<'a, 'b> {
         let ours = match rustix::fs::mkdirat(here, &*name, Mode::RWXU) {
             Ok(()) => true,
             // What is there must be a folder: opening it tells, and follows no link.
-            Err(Errno::EXIST) => self.shared.maker.overwrite,
+            Err(Errno::EXIST) => {
+                self.shared.maker.made_here.check(here.as_fd(), &name)?;
+                self.shared.maker.overwrite
+            }
             Err(errno) => return Err(failed("create folder")(errno)),
         };
+        self.shared.maker.made_here.add(here.as_fd(), &name);
         let path = format!("{}/{name}", self.folders.0[parent as usize].path.trim_end_matches('/')).into();
         self.folders.0.push(MadeFolder { parent, name: name.into(), attributes, path, ours });
         Ok(number)

@@ -11,8 +11,6 @@ use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "source volume";
-/// Deeper folders are a chain that leads nowhere good.
-const MOST_DEPTH: usize = 4096;
 /// Longer values are read when they are needed.
 const IN_HAND: u64 = 1 << 20;
 
@@ -52,11 +50,13 @@ struct Assembly<'a> {
 
 impl Assembly<'_> {
     fn walk(&mut self, top: &Attributes) -> Result<()> {
-        let mut ahead = vec![(0, top.id, 0)];
+        let (mut ahead, mut above) = (vec![(0, top.id, 0)], Vec::new());
         while let Some((index, id, depth)) = ahead.pop() {
-            if depth > MOST_DEPTH {
-                return Err(Error::new(Kind::Corrupt, LAYER, format!("folders lie in each other more than {MOST_DEPTH} deep")));
+            above.truncate(depth);
+            if above.contains(&id) {
+                return Err(Error::new(Kind::Corrupt, LAYER, "contains itself").named(format!("folder {}", id.0)));
             }
+            above.push(id);
             for entry in self.fs.entries(id)? {
                 self.progress.check()?;
                 let child = self.add(index, &entry.name, &entry.attributes)?;
