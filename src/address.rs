@@ -25,7 +25,6 @@
 //! literally: `\@` where a volume's name has an `@`, `\#1` where its name is `#1`.
 
 mod escaping;
-mod redact;
 
 use std::fmt;
 use std::path::Path;
@@ -34,7 +33,6 @@ use crate::{Error, Kind, Result};
 use escaping::{escape, find_bare, unescape};
 
 pub(crate) use escaping::percent_decoded;
-pub use redact::{Secrets, redacted};
 
 const LAYER: &str = "address";
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
-use bandsaw::open::{self, CreateOptions, Draft, FileDraft, Image, Layer, OpenOptions};
+use bandsaw::open::{self, CreateOptions, Draft, FileDraft, Image, Layer, NewMode, OpenOptions};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Kind, Result};
 use common::converting::names;
@@ -225,7 +225,7 @@ fn a_file_draft_is_there_when_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.img");
     for finished in [false, true] {
-        let draft = FileDraft::new(&path, false).unwrap();
+        let draft = FileDraft::new(&path, false, NewMode::default()).unwrap();
         draft.file().set_len(MIB, Leave::Zeros).unwrap();
         draft.file().write_at(7, b"here").unwrap();
         assert!(!path.exists());
@@ -237,7 +237,7 @@ fn a_file_draft_is_there_when_it_is_whole() {
         }
         assert_eq!(names(folder.path()).len(), usize::from(finished));
     }
-    assert_eq!(FileDraft::new(&path, false).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(FileDraft::new(&path, false, NewMode::default()).unwrap_err().kind(), Kind::Conflict);
 }
 
 #[test]

@@ -32,6 +32,46 @@ pub struct Placed {
     pub len: u64,
 }
 
+/// The sizes that bands can have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BandSizes {
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+    /// Bytes of which they are whole multiples, as `least` and `most` are.
+    pub(crate) unit: u64,
+}
+
+impl BandSizes {
+    /// Refuses other sizes and names the nearest.
+    pub(crate) fn check(self, layer: &'static str, size: u64) -> Result<()> {
+        let Self { least, most, unit } = self;
+        let (below, above) = self.around(size);
+        if below == size {
+            return Ok(());
+        }
+        let nearest =
+            if below == above { format!("the nearest is {below}") } else { format!("the nearest are {below} and {above}") };
+        let message = format!(
+            "bands of {size} bytes are not possible: expected a multiple of {unit} from {least} to {most} bytes; {nearest}"
+        );
+        Err(Error::new(Kind::Invalid, layer, message))
+    }
+
+    /// The possible size that is nearest to `size`.
+    pub(crate) fn nearest(self, size: u64) -> u64 {
+        let (below, above) = self.around(size);
+        if size.saturating_sub(below) <= above.saturating_sub(size) { below } else { above }
+    }
+
+    /// The nearest that are no larger and no smaller.
+    fn around(self, size: u64) -> (u64, u64) {
+        let Self { least, most, unit } = self;
+        let size = size.clamp(least, most);
+        let below = size - size % unit;
+        (below, if below == size { size } else { below + unit })
+    }
+}
+
 /// An image format by hdiutil's code. Codes that cannot be read or written yet are known by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

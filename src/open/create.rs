@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::place::Place;
+use uuid::Uuid;
+
+use super::place::{NewMode, Place};
 use super::site::Site;
 use super::{Found, Image, Keys, LAYER, Layer, OpenOptions, Reach, open};
 use crate::container::asif::{self, Asif};
@@ -15,7 +17,7 @@ use crate::container::{Format, SECTOR};
 use crate::crypt::{self, Description, Encryption, Protection, Secret};
 use crate::device::{Access, BlockDevice, Leave};
 use crate::progress::{Progress, Silent};
-use crate::store::{Local, LocalFile, Lock, Open, Store};
+use crate::store::{Local, LocalFile, Lock, Store};
 use crate::{Error, Kind, Result};
 
 /// What a new image is to be. The default is a raw image without a length, which has to be given.
@@ -38,6 +40,12 @@ pub struct CreateOptions {
     pub thin: bool,
     /// How a bucket is reached, if the image is to be in one.
     pub reach: Reach<'static>,
+    /// Who may read the image: only its owner if it is encrypted, unless told exactly.
+    pub mode: NewMode,
+    /// Take the nearest size of bands that the format can have, instead of refusing others.
+    pub round_band_size: bool,
+    /// The UUID of an Apple sparse image. `None`: a random one.
+    pub id: Option<Uuid>,
 }
 
 impl CreateOptions {
@@ -83,6 +91,23 @@ impl CreateOptions {
             Format::Udsp | Format::Asif => self.len.saturating_add(self.len / 256 + (64 << 20)),
             _ => self.len,
         }
+    }
+
+    pub(super) fn new_mode(&self) -> NewMode {
+        self.mode.of_secret(self.encryption.is_some())
+    }
+
+    /// The size of bands, rounded where that was asked for.
+    fn band_size(&self) -> Result<Option<u64>> {
+        let Some(size) = self.band_size.filter(|_| self.round_band_size) else { return Ok(self.band_size) };
+        let unit = match &self.encryption {
+            Some(encryption) => encryption.block_for(self.most_encrypted())?.into(),
+            None => SECTOR,
+        };
+        Ok(Some(match self.format {
+            Format::Udsb => sparsebundle::band_sizes(unit).nearest(size),
+            _ => sparseimage::band_sizes().nearest(size),
+        }))
     }
 
     pub(super) fn passphrase(&self) -> Option<Secret> {
@@ -192,11 +217,11 @@ pub struct FileDraft {
 
 impl FileDraft {
     /// An empty file that is to be at `path`. Refuses what [`Draft::new`] refuses.
-    pub fn new(path: &Path, overwrite: bool) -> Result<Self> {
+    pub fn new(path: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let made = || {
-            let place = Place::claim(path, overwrite)?;
+            let place = Place::claim(path, overwrite, mode)?;
             let mut draft = Self { file: None, place };
-            draft.file = Some(new_file(draft.place.aside())?);
+            draft.file = Some(new_file(&draft.place)?);
             Ok(draft)
         };
         made().map_err(|error: Error| error.in_file(path))
@@ -246,20 +271,23 @@ impl Drop for FileDraft {
     }
 }
 
-fn new_file(aside: &Path) -> Result<Arc<LocalFile>> {
-    let file = LocalFile::open(aside, Open::CreateNew)?.ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is taken"))?;
+fn new_file(place: &Place) -> Result<Arc<LocalFile>> {
+    let file =
+        LocalFile::create_new(place.aside(), place.mode())?.ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is taken"))?;
     file.lock(Lock::Exclusive)?;
     Ok(Arc::new(file))
 }
 
 /// Makes the container. What a failure leaves is for [`Place`] to remove.
-pub(super) fn make(aside: &Path, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
+pub(super) fn make(place: &Place, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
     let mut layers = Vec::new();
     let protection = options.protection()?;
     let made = match options.format {
-        Format::Udsb => make_folder(Arc::new(Local::new(aside)), options, protection, &mut layers)?,
+        Format::Udsb => {
+            make_folder(Arc::new(Local::new(place.aside()).with_mode(place.mode())), options, protection, &mut layers)?
+        }
         _ => {
-            let file = new_file(aside)?;
+            let file = new_file(place)?;
             layers.push(Layer::File(file.clone()));
             let plain: Arc<dyn BlockDevice> = match protection {
                 None => file,
@@ -272,7 +300,7 @@ pub(super) fn make(aside: &Path, options: &CreateOptions, progress: &dyn Progres
             make_in(plain, options, &mut layers, progress)?
         }
     };
-    Ok(made.into_image(aside, layers))
+    Ok(made.into_image(place.aside(), layers))
 }
 
 /// A bundle in `store`, wherever that is.
@@ -282,7 +310,7 @@ pub(super) fn make_folder(
     protection: Option<Protection>,
     layers: &mut Vec<Layer>,
 ) -> Result<Found> {
-    let wanted = sparsebundle::CreateOptions { len: options.len, band_size: options.band_size };
+    let wanted = sparsebundle::CreateOptions { len: options.len, band_size: options.band_size()? };
     let bundle = Arc::new(match &protection {
         None => Bundle::create(store.clone(), &wanted)?,
         Some(protection) => Bundle::create_encrypted(store.clone(), &wanted, protection)?,
@@ -300,17 +328,18 @@ fn make_in(
     layers: &mut Vec<Layer>,
     progress: &dyn Progress,
 ) -> Result<Found> {
-    let CreateOptions { format, len, band_size, sector_size, .. } = *options;
+    let CreateOptions { format, len, sector_size, id, .. } = *options;
     let disk: Arc<dyn BlockDevice> = match format {
         Format::Udsp => {
-            let image = Arc::new(SparseImage::create(file, &sparseimage::CreateOptions { len, band_size })?);
+            let image =
+                Arc::new(SparseImage::create(file, &sparseimage::CreateOptions { len, band_size: options.band_size()? })?);
             layers.push(Layer::SparseImage(image.clone()));
             image
         }
         Format::Asif => {
             let block = sector_size.unwrap_or(SECTOR as u32);
             let kind = asif::LayerKind::Disk;
-            let image = Arc::new(Asif::create(file, &asif::CreateOptions { len, block, kind })?);
+            let image = Arc::new(Asif::create_as(file, &asif::CreateOptions { len, block, kind }, id)?);
             layers.push(Layer::Asif(image.clone()));
             image
         }

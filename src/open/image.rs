@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::apfs::Wanted;
+use super::place::NewMode;
 use super::stack::LayerFile;
 use super::unlock::Keys;
 use super::volume::{self, Volume};
@@ -20,7 +21,7 @@ use crate::crypt;
 use crate::device::BlockDevice;
 use crate::fs::{FileSystem, FileSystemMut};
 use crate::partition::Map;
-use crate::store::{LocalFile, Status};
+use crate::store::{FileMode, LocalFile, Status};
 
 /// One layer of an image.
 #[derive(Debug)]
@@ -89,6 +90,11 @@ impl Image {
     /// Where it is on the host.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Who may read a copy of it: those who may read it, and its owner only if it is encrypted and the copy may not be.
+    pub fn mode_of_copy(&self) -> NewMode {
+        NewMode::AtMost(FileMode::of(&self.path).unwrap_or(FileMode::ANY)).of_secret(self.encryption().is_some())
     }
 
     /// The format of its container.

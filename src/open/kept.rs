@@ -46,7 +46,7 @@ impl KeptDraft {
     pub fn new(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
         let made = || {
             options.check()?;
-            let place = Place::claim_kept(path, options.overwrite)?;
+            let place = Place::claim_kept(path, options.overwrite, options.new_mode())?;
             let note = Note::beside(&place)?;
             match note.read()? {
                 Some((kept, done)) if fs::symlink_metadata(place.aside()).is_ok() => {
@@ -64,7 +64,7 @@ impl KeptDraft {
     fn begin(place: Place, note: Note, identity: &str, options: &CreateOptions) -> Result<Self> {
         note.remove()?;
         place.clear_kept()?;
-        let image = make(place.aside(), options, &Silent)?;
+        let image = make(&place, options, &Silent)?;
         image.disk().flush()?;
         note.write(identity, 0)?;
         let passphrase = options.passphrase();
@@ -145,7 +145,7 @@ impl Note {
         name.push("-note");
         let name = name.into_string().map_err(|_| Error::new(Kind::Unsupported, LAYER, "has a name that is not UTF-8"))?;
         let folder: PathBuf = super::place::folder_of(place.target()).to_owned();
-        Ok(Self { folder: Local::new(folder), name })
+        Ok(Self { folder: Local::new(folder).with_mode(place.mode()), name })
     }
 
     /// Identity and bytes done. `None`: there is no note that makes sense, so nothing is known of what is kept.

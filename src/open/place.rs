@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::LAYER;
 use crate::container::sparsebundle;
-use crate::store::{Guard, Local, LocalFile, Lock, Open};
+use crate::store::{FileMode, Guard, Local, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result, platform};
 
 /// Where an image is to be, and where it is made meanwhile.
@@ -25,6 +26,42 @@ pub(crate) struct Place {
     taken: bool,
     /// What the image replaces, locked.
     old: Option<Old>,
+    mode: FileMode,
+    /// The mode is what the image gets whatever the umask says.
+    is_exact: bool,
+}
+
+/// Who may read and write a new image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewMode {
+    /// Those of this mode, whatever the umask says.
+    Exactly(FileMode),
+    /// Those of this mode whom the image that it replaces lets, and the umask.
+    AtMost(FileMode),
+}
+
+impl Default for NewMode {
+    fn default() -> Self {
+        Self::AtMost(FileMode::ANY)
+    }
+}
+
+impl NewMode {
+    /// The mode itself.
+    pub fn mode(self) -> FileMode {
+        match self {
+            Self::Exactly(mode) | Self::AtMost(mode) => mode,
+        }
+    }
+
+    /// The same for an image that holds secrets: nobody but the owner, unless told otherwise.
+    #[must_use]
+    pub fn of_secret(self, is_secret: bool) -> Self {
+        match self {
+            Self::AtMost(mode) if is_secret => Self::AtMost(mode.and(FileMode::PRIVATE)),
+            same => same,
+        }
+    }
 }
 
 /// An image that is to be replaced, with the locks that tell that nobody uses it.
@@ -36,7 +73,7 @@ enum Old {
 
 impl Place {
     /// Claims `target` for a new image.
-    pub(crate) fn claim(target: &Path, overwrite: bool) -> Result<Self> {
+    pub(crate) fn claim(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         if super::remote::url(target).is_some() {
             let message = "is not on this machine; elsewhere only sparse bundles are made, in buckets (s3://) and all at once";
             return Err(Error::new(Kind::ReadOnly, LAYER, message));
@@ -55,12 +92,20 @@ impl Place {
         if let Some(prefix) = unfinished(target)?.to_str() {
             platform::remove_leftovers(folder_of(target), prefix);
         }
-        Ok(Self { target: target.to_owned(), aside: unused_name(target)?, keeps: false, taken: false, old })
+        let aside = unused_name(target)?;
+        let (mode, is_exact) = match mode {
+            NewMode::Exactly(mode) => (mode, true),
+            NewMode::AtMost(mode) => {
+                let before = old.as_ref().and_then(|_| FileMode::of(target));
+                (before.map_or(mode, |before| before.and(mode)), before.is_some())
+            }
+        };
+        Ok(Self { target: target.to_owned(), aside, keeps: false, taken: false, old, mode, is_exact })
     }
 
     /// Claims `target` for an image that is made under a name that stays the same, and is not removed when this is dropped.
-    pub(super) fn claim_kept(target: &Path, overwrite: bool) -> Result<Self> {
-        let mut place = Self::claim(target, overwrite)?;
+    pub(super) fn claim_kept(target: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
+        let mut place = Self::claim(target, overwrite, mode)?;
         let mut name = OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
         name.push(".partial");
@@ -89,8 +134,18 @@ impl Place {
         &self.aside
     }
 
+    /// The mode that the image is made with.
+    pub(crate) fn mode(&self) -> FileMode {
+        self.mode
+    }
+
     /// Moves the finished image to its place, durably.
     pub(crate) fn take(&mut self) -> Result<()> {
+        if self.is_exact {
+            let failed = |source| Error::io(LAYER, "set the permissions of the finished image", source);
+            let meta = fs::symlink_metadata(&self.aside).map_err(failed)?;
+            fs::set_permissions(&self.aside, self.mode.permissions(meta.is_dir())).map_err(failed)?;
+        }
         let failed = |source| Error::io(LAYER, "move the finished image to its place", source);
         match &self.old {
             None => move_new(&self.aside, &self.target).map_err(failed)?,
@@ -155,9 +210,10 @@ fn unfinished(target: &Path) -> Result<OsString> {
 
 /// A name beside `target` that nothing has.
 fn unused_name(target: &Path) -> Result<PathBuf> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut aside = unfinished(target)?;
-        aside.push(platform::own_suffix());
+        aside.push(format!("{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
         let aside = target.with_file_name(aside);
         match fs::symlink_metadata(&aside) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(aside),

@@ -25,7 +25,7 @@ impl Site {
         remote::check_holds(target, options.format)?;
         match remote::draft(target, options.overwrite, options.reach)? {
             Some(bundle) => Ok(Self::Bucket { url: target.to_owned(), bundle }),
-            None => Place::claim(target, options.overwrite).map(Self::Host),
+            None => Place::claim(target, options.overwrite, options.new_mode()).map(Self::Host),
         }
     }
 
@@ -39,7 +39,7 @@ impl Site {
     /// Makes the container.
     pub(super) fn make(&self, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
         match self {
-            Self::Host(place) => make(place.aside(), options, progress),
+            Self::Host(place) => make(place, options, progress),
             Self::Bucket { url, bundle } => {
                 let mut layers = Vec::new();
                 let made = make_folder(bundle.clone(), options, options.protection()?, &mut layers)?;

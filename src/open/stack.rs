@@ -11,14 +11,14 @@ use uuid::Uuid;
 
 use super::create::FileDraft;
 use super::note::{self, Note};
+use super::place::NewMode;
 use super::{Found, LAYER, Layer, OpenOptions, open_disk};
-use crate::address::redacted;
 use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
 use crate::container::overlay::Overlay;
 use crate::container::stack::{Identity, Link, Role, Stack, check_chain};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
-use crate::store::{LocalFile, Lock, Open};
+use crate::store::{FileMode, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
 
 /// Bytes at the front of a file that tell its container.
@@ -69,6 +69,8 @@ pub(crate) struct Below {
     pub(crate) top: Option<Arc<Asif>>,
     /// What a layer over it is to remember, if it has no UUID.
     pub(crate) note: Option<Note>,
+    /// Who may read a layer over it, which is not encrypted and holds what is written to the disk.
+    pub(crate) mode: NewMode,
 }
 
 /// Opens the image at `path` and lays the layers of `options` over it.
@@ -120,10 +122,11 @@ impl Below {
             _ => None,
         });
         let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
-        let link =
-            Link { name: redacted(&path.display().to_string()).into_owned(), identity: Identity { uuid, ..Identity::default() } };
+        let link = Link { name: path.display().to_string(), identity: Identity { uuid, ..Identity::default() } };
         let note = top.is_none().then(|| Note::of(path, found.disk.info().len));
-        Self { disk: found.disk.clone(), links: vec![link], top, note }
+        let is_secret = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+        let mode = NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
+        Self { disk: found.disk.clone(), links: vec![link], top, note, mode }
     }
 
     /// Refuses a layer that was made over another image; returns what is odd about it.
@@ -199,8 +202,8 @@ fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> 
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
-    let file = LocalFile::open_locked(path, how, lock)?;
-    let file = file.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+    file.lock(lock)?;
     let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
     if !asif::probe(&head) {
         return Err(Error::unsupported(LAYER, "is no layer or shadow file: that is an Apple sparse image (ASIF)"));
@@ -245,7 +248,7 @@ pub(crate) fn make(path: &Path, options: &LayerOptions, below: &Below, old: Opti
         Role::Overlay => LayerKind::Overlay(below.uuid()),
         Role::Cache => LayerKind::Cache(below.uuid()),
     };
-    let draft = FileDraft::new(path, options.overwrite)?;
+    let draft = FileDraft::new(path, options.overwrite, below.mode)?;
     if let Some(old) = old {
         let file = LocalFile::open(path, Open::Read)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
         if Asif::open(Arc::new(file))?.uuid() != old {

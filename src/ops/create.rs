@@ -27,9 +27,10 @@ use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{Built, Timestamp, VolumeEncryption, VolumePlan};
 use crate::open::remote::{check_holds, url};
-use crate::open::{self, Draft, Image, Reach};
+use crate::open::{self, Draft, Image, NewMode, Reach};
 use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
+use crate::store::FileMode;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "create";
@@ -73,6 +74,10 @@ pub struct CreateOptions {
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the image is to be in one.
     pub reach: Reach<'static>,
+    /// The mode of the image. `None`: as the umask has it, and for its owner only if the image or the volume is encrypted.
+    pub mode: Option<FileMode>,
+    /// As [`open::CreateOptions::round_band_size`].
+    pub round_band_size: bool,
 }
 
 /// A volume to be made.
@@ -217,17 +222,21 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         look,
         resources,
         reach,
+        mode,
+        round_band_size,
     } = options;
+    let is_secret = encryption.is_some() || volume_encryption.is_some();
+    let mode = mode.map_or(NewMode::default().of_secret(is_secret), NewMode::Exactly);
     if !overwrite && fs::symlink_metadata(path).is_ok() {
         // Said again by the draft; here before the source is read for nothing.
         return Err(Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path));
     }
-    let blank = |len| {
+    let blank = |len, id| {
         let encryption = encryption.clone();
-        open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption, thin, reach }
+        open::CreateOptions { format, len, band_size, sector_size, overwrite, encryption, thin, reach, mode, round_band_size, id }
     };
     check_holds(path, format)?;
-    let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0)).check());
+    let checked = convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0), None).check());
     checked.map_err(|error| error.in_file(path))?;
     if !resources.is_empty() && !format.is_udif() {
         let message = format!("{format} has no place for a licence or other resources; compressed and read-only images have");
@@ -248,10 +257,10 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
                        machine, and `bandsaw convert` puts it there";
         return Err(Error::unsupported(LAYER, message).in_file(path));
     }
-    let draft = |len| Draft::watched(path, &blank(len), progress);
+    let draft = |len, id| Draft::watched(path, &blank(len, id), progress);
     let Some(volume) = volume else {
         let len = len.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "a blank disk needs a size").in_file(path))?;
-        return Ok(Created { image: draft(len)?.finish()?, volume: None, compressed: Vec::new() });
+        return Ok(Created { image: draft(len, Ids::blank(epoch, len))?.finish()?, volume: None, compressed: Vec::new() });
     };
     let NewVolume { layout, name, format: file_system, block_size, source } = volume;
     let created = epoch.unwrap_or_else(now);
@@ -262,7 +271,6 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
     let ids = Ids::new(epoch, &name, &tree);
     let mut compressed = Vec::new();
     let mut spool = None;
-    let is_secret = encryption.is_some() || volume_encryption.is_some();
     if let Some(options) = &compress {
         let room = Room { block: block_size.unwrap_or(USUAL_BLOCK), holes: file_system.has_holes() };
         let scratch = scratch_beside(path, "packed", spool_len(&tree), is_secret)?;
@@ -284,12 +292,12 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
         let disk = scratch.image().disk();
         let built = plan.build(disk, ids.disk, progress)?;
         let options = ConvertOptions { format, level, overwrite, encryption, resources, ..ConvertOptions::default() };
-        let image = convert::udif::pack(convert::Source::Disk(&**disk), path, &options, progress)
+        let image = convert::udif::pack(convert::Source::Disk(&**disk), path, &options, mode, progress)
             .map_err(|error| error.in_file(path))?
             .image;
         return Ok(Created { image, volume: Some(built), compressed });
     }
-    let draft = draft(len)?;
+    let draft = draft(len, ids.image)?;
     let built = plan.build(draft.image().disk(), ids.disk, progress)?;
     drop(spool); // nothing comes from there any more
     progress.stage("flush", 0);
@@ -306,7 +314,9 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
     let encryption = is_secret.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(passphrase()) });
     // What was never written is zeros in a sparse image, and would be noise in an encrypted raw one.
     let format = if is_secret { Format::Udsp } else { Format::Udrw };
-    let options = open::CreateOptions { format, len, overwrite: true, encryption, ..open::CreateOptions::default() };
+    // It may hold the files of one user, whoever may read the image.
+    let mode = NewMode::AtMost(FileMode::PRIVATE);
+    let options = open::CreateOptions { format, len, overwrite: true, encryption, mode, ..open::CreateOptions::default() };
     Draft::new(&image.with_file_name(name), &options)
 }
 
@@ -360,13 +370,15 @@ fn forget_host_dates(tree: &mut Tree) {
 pub(super) struct Ids {
     disk: gpt::Guids,
     pub(super) volume: Uuid,
+    /// Of a container that has one. `None`: a random one.
+    image: Option<Uuid>,
 }
 
 impl Ids {
     /// Random ones, or with a fixed date such as follow from what the image holds.
     pub(super) fn new(epoch: Option<Timestamp>, name: &str, tree: &Tree) -> Self {
         let Some(epoch) = epoch else {
-            return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4() };
+            return Self { disk: gpt::Guids::random(), volume: Uuid::new_v4(), image: None };
         };
         let mut seed = format!("{name}\0{}\0{}", epoch.seconds, tree.nodes.len());
         for node in &tree.nodes {
@@ -375,6 +387,13 @@ impl Ids {
         }
         let seed = Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()).to_string();
         let volume = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw volume\0{seed}").as_bytes());
-        Self { disk: gpt::Guids::derived(&seed), volume }
+        let image = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("bandsaw image\0{seed}").as_bytes());
+        Self { disk: gpt::Guids::derived(&seed), volume, image: Some(image) }
+    }
+
+    /// The UUID of the container of a blank disk of `len` bytes.
+    fn blank(epoch: Option<Timestamp>, len: u64) -> Option<Uuid> {
+        let seed = format!("bandsaw blank image\0{len}\0{}", epoch?.seconds);
+        Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()))
     }
 }

@@ -15,7 +15,21 @@ use crate::progress::Progress;
 /// [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband), and [`Kind::Unsupported`](crate::Kind::Unsupported) for
 /// what is no sparse bundle.
 pub fn reband(path: &Path, band_size: Option<u64>, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Rebanded> {
+    reband_to(path, band_size, false, options, progress)
+}
+
+/// The same with the possible size that is nearest to `band_size`, if `round` says so.
+pub fn reband_to(
+    path: &Path,
+    band_size: Option<u64>,
+    round: bool,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Rebanded> {
     let options = OpenOptions { access: Access::ReadWrite, ..*options };
-    let done = open_bundle(path, &options).and_then(|bundle| bundle.reband(band_size, progress));
+    let done = open_bundle(path, &options).and_then(|bundle| {
+        let rounded = band_size.map(|size| if round { bundle.nearest_band_size(size) } else { size });
+        bundle.reband(rounded, progress)
+    });
     done.map_err(|error| error.in_file(path))
 }

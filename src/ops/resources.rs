@@ -7,7 +7,7 @@ use super::convert::Order;
 use super::convert::copy::copy;
 use crate::container::udif::{self, Resource};
 use crate::device::{Access, BlockDevice, Leave};
-use crate::open::{FileDraft, OpenOptions, plain};
+use crate::open::{FileDraft, NewMode, OpenOptions, plain};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
@@ -80,11 +80,11 @@ pub fn edit(
     let draft = match options.target {
         Some(target) => {
             old.lock(Lock::Shared)?;
-            FileDraft::new(target, options.overwrite)?
+            FileDraft::new(target, options.overwrite, NewMode::default())?
         }
         None => {
             let place = fs::canonicalize(path).map_err(|error| named(Error::io(LAYER, "find", error)))?;
-            FileDraft::new(&place, true)?
+            FileDraft::new(&place, true, NewMode::default())?
         }
     };
     let new = draft.file();

@@ -51,7 +51,7 @@ pub fn segment(image: &Image, first: &Path, options: &SegmentOptions, progress: 
     progress.stage("copy", parts.data_len());
     let mut files = Vec::new();
     for (number, path) in (1..).zip(&paths) {
-        let file = FileDraft::new(path, options.overwrite)?;
+        let file = FileDraft::new(path, options.overwrite, image.mode_of_copy())?;
         parts.write(number, &**file.file(), progress)?;
         files.push(file);
     }

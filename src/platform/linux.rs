@@ -89,7 +89,7 @@ fn frees_parts(file: &File) -> bool {
 /// Makes `name` a new file that shares the storage of `from` until either is written. `None`: the file system cannot.
 pub(crate) fn clone_file(from: &File, folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<File>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))?);
+    let to = File::from(rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o600))?);
     // Which errors mean "cannot" differs by file system; a copy of the bytes tells the real ones soon enough.
     if rustix::fs::ioctl_ficlone(&to, from).is_ok() {
         return Ok(Some(to));

@@ -24,7 +24,7 @@ use crate::{Error, Kind, Result};
 
 #[cfg(feature = "s3")]
 pub use bucket::{Bucket, BucketOptions, BucketPlace, Credentials};
-pub use local::{Local, LocalFile};
+pub use local::{FileMode, Local, LocalFile};
 #[cfg(feature = "testing")]
 pub(crate) use locks::Locks;
 pub use memory::MemoryStore;

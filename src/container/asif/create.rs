@@ -45,6 +45,11 @@ pub enum Kind {
 impl Asif {
     /// Makes `file`, which must be empty, a blank image. It is durable when this returns.
     pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
+        Self::create_as(file, options, None)
+    }
+
+    /// The same with `id` for its UUID, from which its stable one follows. `None`: random ones.
+    pub fn create_as(file: Arc<dyn BlockDevice>, options: &CreateOptions, id: Option<Uuid>) -> Result<Self> {
         if !matches!(options.block, 512 | 4096) {
             let expected = format!("blocks of {} bytes, expected 512 or 4096", options.block);
             return Err(Error::new(crate::Kind::Invalid, LAYER, expected));
@@ -55,7 +60,7 @@ impl Asif {
             let taken = format!("the file holds {} bytes already, expected an empty one", file.info().len);
             return Err(Error::new(crate::Kind::Conflict, LAYER, taken));
         }
-        write_blank(&*file, &geometry, sectors, options.kind)?;
+        write_blank(&*file, &geometry, sectors, options.kind, id)?;
         let image = Self::open(file)?;
         // Its UUID is new already.
         image.begun.store(true, Ordering::Release);
@@ -63,8 +68,10 @@ impl Asif {
     }
 }
 
-fn write_blank(file: &dyn BlockDevice, geometry: &Geometry, sectors: u64, kind: Kind) -> Result<()> {
-    let list = Metadata::new(Uuid::new_v4()).to_xml()?;
+fn write_blank(file: &dyn BlockDevice, geometry: &Geometry, sectors: u64, kind: Kind, id: Option<Uuid>) -> Result<()> {
+    let own = id.unwrap_or_else(Uuid::new_v4);
+    let stable = id.map_or_else(Uuid::new_v4, |id| Uuid::new_v5(&id, b"stable uuid"));
+    let list = Metadata::new(stable).to_xml()?;
     let segment = segment(geometry, &list)?;
     let place = geometry.place(geometry.default_metadata_chunk());
     let mut mask = Mask::all(geometry.mask_bytes(), State::Uninit);
@@ -84,8 +91,8 @@ fn write_blank(file: &dyn BlockDevice, geometry: &Geometry, sectors: u64, kind: 
     file.write_at(masks + u64::from(place.in_group) * u64::from(geometry.mask_bytes()), mask.as_bytes())?;
     file.flush()?;
     let (uuid, parent, is_cache) = match kind {
-        Kind::Disk => (Uuid::new_v4(), Uuid::nil(), false),
-        Kind::Overlay(below) => (Uuid::new_v4(), below, false),
+        Kind::Disk => (own, Uuid::nil(), false),
+        Kind::Overlay(below) => (own, below, false),
         Kind::Cache(below) => (below, below, true),
     };
     file.write_at(0, HeaderRaw::new(geometry, sectors, uuid, parent, is_cache).as_bytes())?;

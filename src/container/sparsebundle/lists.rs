@@ -6,6 +6,9 @@ use crate::device::BlockDeviceExt;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
+/// In the warning of a bundle that was opened by one list because the other cannot be read.
+pub const USED_INSTEAD: &str = "is used instead of";
+
 /// What the lists of a bundle say of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Told {
@@ -22,7 +25,7 @@ pub(super) fn read_lists(store: &dyn Store) -> Result<(Told, Vec<String>)> {
         Err(plist::Unread::Refused(error)) => return Err(error),
         Err(plist::Unread::Unreadable(error)) => error,
     };
-    let instead = vec![format!("{} is used instead of {}: {first}", plist::BACKUP, plist::INFO)];
+    let instead = vec![format!("{} {USED_INSTEAD} {}: {first}", plist::BACKUP, plist::INFO)];
     match read_plist(store, plist::BACKUP) {
         Ok(info) => Ok((Told::Whole(info), instead)),
         Err(plist::Unread::Rebanding(_)) => Ok((Told::Between(Rebanding::read(store)?), instead)),

@@ -31,7 +31,7 @@ mod token;
 
 use std::sync::{Arc, Mutex};
 
-use super::{SECTOR, check_len};
+use super::{BandSizes, SECTOR, check_len};
 use crate::crypt::{Blocks, KeyMaterial, Locked, Protection};
 use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Lock, Open, Put, Store};
@@ -42,6 +42,7 @@ use rebanding::{Front, NEW_BANDS, Rebanding};
 use token::Unlocked;
 
 pub use check::check;
+pub use lists::USED_INSTEAD;
 pub use plist::Version;
 pub use rebanding::Rebanded;
 pub use repair::{Repair, locks, plan};
@@ -127,10 +128,13 @@ impl Bundle {
             version: Version::One,
         };
         check_len(LAYER, info.size)?;
-        check_band_size(info.band_size)?;
-        if let Some(protection) = protection {
-            Blocks::check_size(LAYER, info.size, protection.block)?;
-            check_cipher_block(info.band_size, protection.block)?;
+        match protection {
+            // Whole cipher blocks are whole sectors.
+            Some(protection) => {
+                Blocks::check_size(LAYER, info.size, protection.block)?;
+                check_cipher_block(info.band_size, protection.block)?;
+            }
+            None => check_band_size(info.band_size)?,
         }
         for name in [plist::INFO, plist::BACKUP] {
             if store.stat(name)?.is_some() {
@@ -224,6 +228,12 @@ impl Bundle {
         Err(Error::new(Kind::Conflict, LAYER, BETWEEN))
     }
 
+    /// The size nearest to `size` that its bands can have.
+    pub fn nearest_band_size(&self, size: u64) -> u64 {
+        let unit = self.bands.cipher.as_ref().map_or(SECTOR, |cipher| cipher.block() as u64);
+        band_sizes(unit).nearest(size)
+    }
+
     /// Bytes of a band; [before](Self::is_between) a change of their size that was interrupted.
     pub fn band_size(&self) -> u64 {
         self.bands.band_size
@@ -250,22 +260,19 @@ pub fn is_bundle(store: &dyn Store) -> Result<bool> {
     Ok(store.stat(plist::INFO)?.is_some() || store.stat(plist::BACKUP)?.is_some())
 }
 
-fn check_band_size(size: u64) -> Result<()> {
+/// The sizes that bands can have: whole units of `unit` bytes, a sector or a cipher block.
+pub(crate) fn band_sizes(unit: u64) -> BandSizes {
     let (least, most) = BAND_SIZES.into_inner();
-    if BAND_SIZES.contains(&size) && size.is_multiple_of(SECTOR) {
-        return Ok(());
-    }
-    let message = format!("expected a band size of whole 512-byte sectors from {least} to {most} bytes, found {size}");
-    Err(Error::new(Kind::Invalid, LAYER, message))
+    BandSizes { least, most, unit }
+}
+
+fn check_band_size(size: u64) -> Result<()> {
+    band_sizes(SECTOR).check(LAYER, size)
 }
 
 /// Bands of cipher text are whole cipher blocks.
 fn check_cipher_block(band_size: u64, block: u32) -> Result<()> {
-    if band_size.is_multiple_of(u64::from(block)) {
-        return Ok(());
-    }
-    let message = format!("expected a band size of whole cipher blocks of {block} bytes, found {band_size}");
-    Err(Error::new(Kind::Invalid, LAYER, message))
+    band_sizes(block.into()).check(LAYER, band_size)
 }
 
 fn warnings_of_size(info: &plist::Info) -> Vec<String> {

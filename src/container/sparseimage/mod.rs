@@ -26,7 +26,7 @@ use zerocopy::IntoBytes;
 
 use self::layout::{Head, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE};
 use self::table::{MAX_SLOTS, Table};
-use super::{SECTOR, check_len};
+use super::{BandSizes, SECTOR, check_len};
 use crate::device::units::Units;
 use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent, failed::Failed};
 use crate::problem::Findings;
@@ -163,13 +163,15 @@ impl SparseImage {
     }
 }
 
+/// The sizes that bands can have.
+pub(crate) fn band_sizes() -> BandSizes {
+    BandSizes { least: SECTOR, most: u64::from(MAX_SECTORS_PER_BAND) * SECTOR, unit: SECTOR }
+}
+
 /// Refuses sizes that the format cannot hold; returns the sectors of a band.
 fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
     let sectors = band_size / SECTOR;
-    if band_size == 0 || !band_size.is_multiple_of(SECTOR) || sectors > u64::from(MAX_SECTORS_PER_BAND) {
-        let expected = format!("a band of {band_size} bytes, expected a multiple of {SECTOR} up to 8 GiB");
-        return Err(Error::new(Kind::Invalid, LAYER, expected));
-    }
+    band_sizes().check(LAYER, band_size)?;
     check_len(LAYER, len)?;
     if len.div_ceil(band_size) > MAX_BANDS_OF_DISK {
         let limit = format!("a disk of {len} bytes has more bands of {band_size} bytes than can be numbered");

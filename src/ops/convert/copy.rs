@@ -64,6 +64,35 @@ pub fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice, order: Order, progress
     copy_range(from, to, 0..len, order, progress)
 }
 
+/// Returns whether two disks have the same length and bytes.
+pub(super) fn is_same(one: &dyn BlockDevice, other: &dyn BlockDevice, progress: &dyn Progress) -> Result<bool> {
+    let len = one.info().len;
+    if other.info().len != len {
+        return Ok(false);
+    }
+    progress.stage("compare", len);
+    let (mut ours, mut theirs) = (vec![0; WHOLE], vec![0; WHOLE]);
+    let mut at = 0;
+    while at < len {
+        progress.check()?;
+        let extents = [one.extent_at(at..len)?, other.extent_at(at..len)?];
+        let common = extents[0].len.min(extents[1].len);
+        let is_data = extents.iter().any(|extent| extent.kind == ExtentKind::Data);
+        let now = if is_data { common.min(WHOLE as u64) } else { common };
+        if is_data {
+            let (ours, theirs) = (&mut ours[..now as usize], &mut theirs[..now as usize]);
+            one.read_at(at, ours)?;
+            other.read_at(at, theirs)?;
+            if ours != theirs {
+                return Ok(false);
+            }
+        }
+        progress.advance(now);
+        at += now;
+    }
+    Ok(true)
+}
+
 /// Copies a part of a disk to the same place of one that is blank there.
 pub(super) fn copy_range(
     from: &dyn BlockDevice,

@@ -18,8 +18,9 @@ use crate::container::udif::Resource;
 use crate::crypt::Encryption;
 use crate::device::BlockDevice;
 use crate::open::remote::check_holds;
-use crate::open::{CreateOptions, Draft, Image, Reach};
+use crate::open::{CreateOptions, Draft, Image, NewMode, Reach};
 use crate::progress::Progress;
+use crate::store::FileMode;
 use crate::{Error, Kind, Result};
 
 pub use self::copy::{Copied, Order};
@@ -54,6 +55,10 @@ pub struct ConvertOptions {
     pub resources: Vec<Resource>,
     /// How a bucket is reached, if the new image is to be in one.
     pub reach: Reach<'static>,
+    /// The mode of the new image. `None`: as far as the source's goes, and for its owner only where either of the two is encrypted.
+    pub mode: Option<FileMode>,
+    /// As [`CreateOptions::round_band_size`].
+    pub round_band_size: bool,
 }
 
 impl ConvertOptions {
@@ -88,6 +93,18 @@ impl ConvertOptions {
             // What is not written of it is noise, so the copy writes every block.
             thin: self.encryption.is_some() && matches!(self.format, Format::Udrw | Format::Udto),
             reach: self.reach,
+            mode: self.new_mode(Some(from)),
+            round_band_size: self.round_band_size,
+            id: None,
+        }
+    }
+
+    /// Who may read the new image.
+    fn new_mode(&self, from: Option<&Image>) -> NewMode {
+        match (self.mode, from) {
+            (Some(mode), _) => NewMode::Exactly(mode),
+            (None, Some(from)) => from.mode_of_copy().of_secret(self.encryption.is_some()),
+            (None, None) => NewMode::default().of_secret(self.encryption.is_some()),
         }
     }
 }
@@ -154,6 +171,8 @@ pub struct Converted {
     pub image: Image,
     /// How much was moved.
     pub copied: Copied,
+    /// Whether the image was there already, with the same disk, so that nothing was left to do.
+    pub was_complete: bool,
 }
 
 /// Makes an image at `to` that holds the same disk as `from`, durably.
@@ -166,7 +185,7 @@ pub fn convert(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn
     let used_only = options.used_only(from)?;
     let source = Source::of(from, used_only.as_ref());
     if options.format.is_udif() {
-        return udif::pack(source, to, options, progress).map_err(|error| error.in_file(to));
+        return udif::pack(source, to, options, options.new_mode(Some(from)), progress).map_err(|error| error.in_file(to));
     }
     onto_blank_disk(from, source, to, options, progress)
 }
@@ -185,7 +204,7 @@ fn onto_blank_disk(
     let copied = source.read(options.ignore_checksums, |disk| copy::copy(disk, &**target, order, progress))?;
     progress.check()?;
     progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish_watched(progress)?, copied })
+    Ok(Converted { image: draft.finish_watched(progress)?, copied, was_complete: false })
 }
 
 /// A band that is a file of its own is written by one thread. What a sparse file takes in the order of writing is written

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::copy::{Copied, copy_range};
+use super::copy::{Copied, copy_range, is_same};
 use super::{ConvertOptions, Converted, Order, Source, order};
-use crate::device::BlockDevice;
-use crate::open::{CreateOptions, Image, KeptDraft};
+use crate::device::{Access, BlockDevice};
+use crate::open::{CreateOptions, Image, KeptDraft, Keys, OpenOptions, open};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result};
 const STEP: u64 = 256 << 20;
 
 /// As [`convert`](super::convert()), but what was done stays when it is broken off, in whatever way, beside `to`: the same
-/// call goes on from there. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
+/// call goes on from there. Where the image at `to` is complete already there is nothing to do. [`Kind::Conflict`](crate::Kind::Conflict) if what is kept was begun from another source, from one
 /// that was changed since, or with other options. What is kept of an encrypted image is encrypted, and
 /// [`Kind::WrongKey`](crate::Kind::WrongKey) says that its passphrase is another.
 pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
@@ -33,7 +33,13 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
         return Err(Error::new(Kind::Invalid, "image", "a copy without free blocks is made in one go").in_file(to));
     }
     let create = options.create(from);
-    let mut draft = KeptDraft::new(to, &create, &identity(from, &create)?)?;
+    let mut draft = match KeptDraft::new(to, &create, &identity(from, &create)?) {
+        Err(error) if error.kind() == Kind::Conflict && !options.overwrite => {
+            let image = complete(from, to, options, progress)?.ok_or(error)?;
+            return Ok(Converted { image, copied: Copied::default(), was_complete: true });
+        }
+        draft => draft?,
+    };
     let len = from.disk().info().len;
     progress.stage("copy", len);
     progress.advance(draft.done());
@@ -41,7 +47,19 @@ pub fn resume(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn 
     let copied = Source::Image(from).read(options.ignore_checksums, |disk| copy_on(disk, &mut draft, order, progress))?;
     progress.check()?;
     progress.stage("flush", 0);
-    Ok(Converted { image: draft.finish()?, copied })
+    Ok(Converted { image: draft.finish()?, copied, was_complete: false })
+}
+
+/// The image at `to`, if it is what was asked for: of the format, and with the disk of `from`. Both are read to tell.
+fn complete(from: &Image, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Option<Image>> {
+    let keys = options.encryption.as_ref().map(|encryption| &encryption.passphrase as &dyn Keys);
+    let opened = OpenOptions { access: Access::ReadWrite, image_format: Some(options.format), keys, ..OpenOptions::default() };
+    // Whatever it is that does not open, it is not the target of a conversion that has finished.
+    let Ok(image) = open(to, &opened) else { return Ok(None) };
+    let fits = image.encryption().is_some() == options.encryption.is_some()
+        && options.band_size.is_none_or(|size| image.bundle().is_none_or(|bundle| bundle.band_size() == size));
+    let is_complete = fits && is_same(&**from.disk(), &**image.disk(), progress)?;
+    Ok(is_complete.then_some(image))
 }
 
 /// Copies what is missing, and keeps step after step.

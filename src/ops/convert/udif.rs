@@ -8,17 +8,23 @@ use crate::container::Format;
 use crate::container::udif::{self, Area, EncodeOptions, Encoded, Numbers, Sink, ToDevice};
 use crate::crypt;
 use crate::device::BlockDevice;
-use crate::open::{FileDraft, Keys, OpenOptions};
+use crate::open::{FileDraft, Keys, NewMode, OpenOptions};
 use crate::ops::resources::add;
 use crate::partition::{self, Scheme};
 use crate::progress::Progress;
 use crate::{Kind, Result};
 
 /// Makes an image at `to` that holds the disk of `from`, durably.
-pub(in crate::ops) fn pack(from: Source<'_>, to: &Path, options: &ConvertOptions, progress: &dyn Progress) -> Result<Converted> {
+pub(in crate::ops) fn pack(
+    from: Source<'_>,
+    to: &Path,
+    options: &ConvertOptions,
+    mode: NewMode,
+    progress: &dyn Progress,
+) -> Result<Converted> {
     let ConvertOptions { format, level, overwrite, encryption, .. } = options;
     EncodeOptions { format: *format, level: *level }.check()?;
-    let draft = FileDraft::new(to, *overwrite)?;
+    let draft = FileDraft::new(to, *overwrite, mode)?;
     let fill = |target: &dyn BlockDevice| -> Result<Copied> {
         let mut out = ToDevice::new(target);
         let copied = write(from, options.ignore_checksums, (*format, *level), &mut out, progress)?;
@@ -44,7 +50,7 @@ pub(in crate::ops) fn pack(from: Source<'_>, to: &Path, options: &ConvertOptions
     };
     let keys = encryption.as_ref().map(|encryption| &encryption.passphrase as &dyn Keys);
     let opened = OpenOptions { image_format: Some(*format), keys, ..OpenOptions::default() };
-    Ok(Converted { image: draft.finish(&opened)?, copied })
+    Ok(Converted { image: draft.finish(&opened)?, copied, was_complete: false })
 }
 
 /// Writes an image that holds the disk of `from` to `sink`.

@@ -12,6 +12,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::BlockDevice;
 use crate::open::{self, Layer, OpenOptions, remote, snapshot};
 use crate::store::{LocalFile, Open};
@@ -69,7 +70,7 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
         Some(error) => Some(of_error(path, &layers, error)?),
         None => match volumes::cause(path, &layers)? {
             Some(cause) => Some(cause),
-            None => volumes::misnamed(path, &layers),
+            None => damaged_list(path, &layers).or_else(|| volumes::misnamed(path, &layers)),
         },
     };
     // A file that is something else is no disk, whatever it was taken for.
@@ -78,6 +79,17 @@ pub fn diagnose(path: &Path, options: &OpenOptions<'_>) -> Result<Diagnosis> {
         _ => true,
     });
     Ok(Diagnosis { layers: shown.flat_map(layers::describe).collect(), cause })
+}
+
+/// What is wrong with a bundle that opens by one of its lists only.
+fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
+    let warning = layers.iter().find_map(|layer| match layer {
+        Layer::Bundle(bundle) => bundle.warnings().iter().find(|warning| warning.contains(USED_INSTEAD)),
+        _ => None,
+    })?;
+    let name = path.display();
+    let cause = Cause::new("list-damaged", "sparse bundle", format!("opens, but one of its lists is damaged: {warning}"));
+    Some(cause.advise(format!("`bandsaw repair --dry-run {name}` tells whether the list can be written again")))
 }
 
 /// What is wrong before anything is opened: there is nothing, or nothing that could be an image.

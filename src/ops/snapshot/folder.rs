@@ -8,11 +8,13 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{LAYER, no_snapshot};
 use crate::container::sparsebundle::{self, SNAPSHOTS};
 use crate::device::BlockDeviceExt;
+use crate::open::NewMode;
 use crate::open::place::{Place, folder_of};
 use crate::progress::Progress;
 use crate::store::{Local, Open, Snapshot, Store};
@@ -122,7 +124,7 @@ impl Folder {
         let failed = |source| Error::io(LAYER, "take over who may use the bundle", source);
         let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
         // From here on nobody else has it open.
-        let mut place = Place::claim(&self.path, true)?;
+        let mut place = Place::claim(&self.path, true, NewMode::default())?;
         fs::create_dir(place.aside()).and_then(|()| fs::set_permissions(place.aside(), mode)).map_err(failed)?;
         let store = Local::new(folder_of(&self.path));
         let (old, new) = (folder_name(&self.path)?, folder_name(place.aside())?);
@@ -142,10 +144,11 @@ impl Folder {
 
     /// A name that nothing has, after what killed runs have left is removed.
     fn unused_name(&self, prefix: &str) -> Result<String> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
         platform::remove_leftovers(&self.snapshots(), UNFINISHED);
         platform::remove_leftovers(&self.snapshots(), GOING);
         loop {
-            let name = format!("{prefix}{}", platform::own_suffix());
+            let name = format!("{prefix}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
             match fs::symlink_metadata(self.snapshots().join(&name)) {
                 Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(name),
                 Err(source) => return Err(Error::io(LAYER, "look for an unused name", source)),

@@ -9,6 +9,7 @@ use crate::container::Format;
 use crate::container::asif::{Asif, CreateOptions, LayerKind};
 use crate::container::stack::{Identity, Link, Stack, check_chain};
 use crate::device::Memory;
+use crate::open::NewMode;
 use crate::open::stack::Below;
 use crate::progress::Silent;
 use crate::store::{Open, Store};
@@ -44,7 +45,7 @@ fn images(store: &dyn Store) -> (Arc<Asif>, LayerFile) {
 fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> Job<'a> {
     let identity = Identity { uuid: base.uuid(), ..Identity::default() };
     let links = vec![Link { name: "base".to_owned(), identity }];
-    let below = Below { disk: base.clone(), links, top: Some(base.clone()), note: None };
+    let below = Below { disk: base.clone(), links, top: Some(base.clone()), note: None, mode: NewMode::default() };
     Job { below, layer: layer.clone(), progress, parent: Uuid::nil(), committed: Committed::default() }
 }
 

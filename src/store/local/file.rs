@@ -2,7 +2,7 @@
 
 mod holes;
 
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use rustix::fs::{CWD, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::FileMode;
 use super::loans::Loans;
 use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
 use crate::platform;
@@ -20,13 +21,9 @@ use crate::store::{Lock, Open};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "file";
-
-/// Times that a file may be replaced between being opened and being locked.
-const MOST_REPLACED: usize = 10;
-
 /// A regular file (or a disk) of the host.
 ///
-/// Its length is asked when it is opened and again when it is locked: the lock keeps others from changing it.
+/// Its length is asked once: whoever opens it holds the lock that keeps others from changing it.
 #[derive(Debug)]
 pub struct LocalFile {
     file: Arc<File>,
@@ -57,38 +54,20 @@ impl LocalFile {
     /// Opens the file at `path`, symbolic links followed. `None` as for [`Store::open`](crate::store::Store::open).
     pub fn open(path: impl AsRef<Path>, how: Open) -> Result<Option<Self>> {
         let path = path.as_ref();
-        Self::open_at(CWD, path, how, OFlags::empty(), path.to_owned())
+        Self::open_at(CWD, path, (how, FileMode::ANY), OFlags::empty(), path.to_owned())
     }
 
-    /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. A file that was replaced by another
-    /// while the lock was waited for is left, and the new one opened.
-    pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
+    /// Makes the file at `path`. `None`: something is there.
+    pub fn create_new(path: impl AsRef<Path>, mode: FileMode) -> Result<Option<Self>> {
         let path = path.as_ref();
-        for _ in 0..MOST_REPLACED {
-            let Some(file) = Self::open(path, how)? else { return Ok(None) };
-            file.lock(mode)?;
-            if file.is_at(path) {
-                return Ok(Some(file));
-            }
-        }
-        Err(Error::new(Kind::Conflict, LAYER, "is replaced by other programs all the time").in_file(path))
-    }
-
-    /// Whether `path` leads to this file and no other. True where the host does not tell.
-    fn is_at(&self, path: &Path) -> bool {
-        let same = |here: Metadata, there: Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
-        match (self.file.metadata(), fs::metadata(path)) {
-            (Ok(here), Ok(there)) => same(here, there),
-            (_, Err(source)) => source.kind() != io::ErrorKind::NotFound,
-            _ => true,
-        }
+        Self::open_at(CWD, path, (Open::CreateNew, mode), OFlags::empty(), path.to_owned())
     }
 
     /// Opens `name` in `folder`; `path` is what errors call it.
     pub(super) fn open_at(
         folder: impl rustix::fd::AsFd,
         name: impl rustix::path::Arg,
-        how: Open,
+        (how, mode): (Open, FileMode),
         more: OFlags,
         path: PathBuf,
     ) -> Result<Option<Self>> {
@@ -100,7 +79,7 @@ impl LocalFile {
         };
         // NONBLOCK: the open of a pipe would wait for its other end. Files and disks do not heed it.
         let flags = flags | more | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        match rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666)) {
+        match rustix::fs::openat(folder, name, flags, mode.file()) {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
             Err(Errno::NOENT) if matches!(how, Open::Read | Open::Write) => Ok(None),
             Err(Errno::EXIST) if how == Open::CreateNew => Ok(None),
@@ -115,7 +94,11 @@ impl LocalFile {
         let failed = |source: io::Error| Error::io(LAYER, "read its length", source).in_file(&path);
         let meta = file.metadata().map_err(failed)?;
         let kind = meta.file_type();
-        let Some(len) = length(&file, &meta).map_err(failed)? else {
+        let len = if kind.is_file() {
+            meta.len()
+        } else if kind.is_block_device() {
+            rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?
+        } else {
             let what = if kind.is_dir() { "a folder" } else { "a special file" };
             return Err(
                 Error::new(Kind::Unsupported, LAYER, format!("is {what}, expected a regular file or a disk")).in_file(path)
@@ -149,10 +132,6 @@ impl LocalFile {
     pub fn lock(&self, mode: Lock) -> Result<()> {
         match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
             Ok(true) => {
-                // Whoever held the lock until now may have made the file longer or shorter.
-                let known = self.file.metadata().and_then(|meta| length(&self.file, &meta));
-                let known = known.map_err(|source| Error::io(LAYER, "read its length", source).in_file(&self.path))?;
-                self.len.store(known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)), Ordering::SeqCst);
                 self.named.store(has_name(&self.file), Ordering::Relaxed);
                 Ok(())
             }
@@ -296,18 +275,6 @@ impl BlockDevice for LocalFile {
     }
 }
 
-/// Bytes of a regular file or a disk. `None`: it is neither.
-fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
-    let kind = meta.file_type();
-    if kind.is_file() {
-        return Ok(Some(meta.len()));
-    }
-    if kind.is_block_device() {
-        return Ok(Some(rustix::fs::seek(file, SeekFrom::End(0))?));
-    }
-    Ok(None)
-}
-
 /// Somebody else holds the lock of `file`.
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     let holder = platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
@@ -368,40 +335,6 @@ mod tests {
             assert_eq!(file.write_at(0, &[3; 512]).is_err(), locked, "an error is not forgotten");
             assert!(flushed.map_or_else(|error| error.message().contains("removed"), |()| true));
         }
-    }
-
-    #[test]
-    fn the_length_is_that_under_the_lock() {
-        let (_folder, file) = scratch(4096);
-        let other = LocalFile::open(file.path(), Open::Write).unwrap().unwrap();
-        file.set_len(8192, Leave::Zeros).unwrap();
-        other.lock(Lock::Exclusive).unwrap();
-        assert_eq!(other.info().len, 8192);
-    }
-
-    /// A writer that holds the lock puts another file in place of the one that the second waits for.
-    #[test]
-    fn a_file_that_was_replaced_is_opened_again() {
-        let (folder, file) = scratch(4096);
-        file.lock(Lock::Exclusive).unwrap();
-        let path = file.path().to_owned();
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                loop {
-                    match LocalFile::open_locked(&path, Open::Write, Lock::Exclusive) {
-                        Err(error) if error.kind() == Kind::Conflict => {}
-                        opened => return opened.unwrap().unwrap(),
-                    }
-                }
-            });
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            let new = folder.path().join("new");
-            std::fs::write(&new, [7; 512]).unwrap();
-            std::fs::rename(&new, &path).unwrap();
-            drop(file);
-            let found = waiting.join().unwrap();
-            assert_eq!(found.read_vec(0, 512).unwrap(), [7; 512]);
-        });
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! From names to open folders, and which of them have changed.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::FileMode;
 use crate::platform;
 
 /// How many folders stay open. A bundle has three; a tree of thousands must not use up the descriptors.
@@ -63,17 +65,23 @@ impl Folders {
     }
 
     /// Opens the folder called `name`, made with all above it if missing.
-    pub(super) fn make(&self, name: &str) -> io::Result<Arc<File>> {
+    pub(super) fn make(&self, name: &str, mode: FileMode) -> io::Result<Arc<File>> {
         if let Some(folder) = self.get(name)? {
             return Ok(folder);
         }
         if name.is_empty() {
             let above = holders_of_new(&self.root);
-            std::fs::create_dir_all(&self.root)?;
+            if let Some(parent) = self.root.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            match DirBuilder::new().mode(mode.folder().bits()).create(&self.root) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
             self.changed().above.extend(above);
         } else {
             let (parent, last) = split(name);
-            match rustix::fs::mkdirat(&*self.make(parent)?, last, Mode::from_raw_mode(0o777)) {
+            match rustix::fs::mkdirat(&*self.make(parent, mode)?, last, mode.folder()) {
                 Ok(()) => self.mark(parent),
                 Err(Errno::EXIST) => {} // another thread was faster
                 Err(errno) => return Err(errno.into()),
@@ -163,7 +171,7 @@ mod tests {
         assert_eq!(holders_of_new(Path::new("surely-absent-folder")), [PathBuf::from(".")]);
         assert!(holders_of_new(scratch.path()).is_empty());
         let folders = Folders::new(deep);
-        folders.make("bands").unwrap();
+        folders.make("bands", FileMode::ANY).unwrap();
         folders.sync().unwrap();
         assert!(folders.changed().above.is_empty() && folders.changed().folders.is_empty());
     }

@@ -8,10 +8,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{LAYER, file};
+use super::{FileMode, LAYER, file};
 use crate::store::{Held, Lock};
 use crate::{Error, Kind, Result, platform};
 
@@ -22,24 +22,21 @@ pub(super) struct HeldLock {
     pub(super) folder: Arc<File>,
     pub(super) name: String,
     pub(super) path: PathBuf,
+    /// Of the file, should it have to be made again.
+    pub(super) mode: FileMode,
 }
 
 impl Held for HeldLock {
     fn keep(&self) -> Result<()> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.as_ref() {
-            // The folder was removed, or another is in its place: no band of this one is found again.
-            Some(file) if !file::has_name(file) => {
-                return Err(file::removed(LAYER).in_file(self.path.parent().unwrap_or(&self.path)));
-            }
-            Some(file) if !platform::is_forgotten(file) => return Ok(()),
-            _ => {}
+        if held.as_ref().is_some_and(|file| !platform::is_forgotten(file)) {
+            return Ok(());
         }
         // The old one goes first: its lock, of which this machine alone still knows, would be in the way.
         *held = None;
         let lost =
             |why: String| Error::new(Kind::Io, LAYER, format!("the file server forgot its lock, and {why}")).in_file(&self.path);
-        let file = match open(&self.folder, &self.name, Lock::Exclusive) {
+        let file = match open(&self.folder, &self.name, Lock::Exclusive, self.mode) {
             Ok(Some(file)) => file,
             Ok(None) => return Err(lost("the file is gone".to_owned())),
             Err(source) => return Err(lost(format!("it cannot be opened again: {source}"))),
@@ -56,13 +53,13 @@ impl Held for HeldLock {
 }
 
 /// Opens the file of a lock, which is made for an exclusive one. `None` if it is missing.
-pub(super) fn open(folder: &File, name: &str, mode: Lock) -> io::Result<Option<File>> {
+pub(super) fn open(folder: &File, name: &str, mode: Lock, new: FileMode) -> io::Result<Option<File>> {
     let flags = match mode {
         Lock::Shared => OFlags::RDONLY,
         Lock::Exclusive => OFlags::RDWR | OFlags::CREATE,
     };
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    match rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666)) {
+    match rustix::fs::openat(folder, name, flags, new.file()) {
         Ok(file) => Ok(Some(File::from(file))),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
@@ -79,7 +76,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Arc::new(File::open(folder.path()).unwrap());
         let path = folder.path().join("lock");
-        let held = HeldLock { file: Mutex::new(None), folder: root, name: "lock".into(), path };
+        let held = HeldLock { file: Mutex::new(None), folder: root, name: "lock".into(), path, mode: FileMode::ANY };
         held.keep().unwrap();
         let other = Local::new(folder.path());
         assert_eq!(other.lock("lock", Lock::Exclusive).err().map(|error| error.kind()), Some(Kind::Conflict));

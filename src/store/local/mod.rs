@@ -8,15 +8,16 @@ mod file;
 mod folders;
 mod held;
 mod loans;
+mod mode;
 mod replace;
 mod share;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
@@ -27,6 +28,7 @@ use held::HeldLock;
 use replace::{UNFINISHED, keep_mode, move_new, unfinished_name};
 
 pub use file::LocalFile;
+pub use mode::FileMode;
 
 const LAYER: &str = "folder";
 
@@ -39,12 +41,24 @@ pub struct Local {
     folders: Folders,
     /// What killed runs left in the folder itself has been removed.
     swept: Once,
+    /// What new files and folders get; found when the first is made, unless given before.
+    mode: OnceLock<FileMode>,
 }
 
 impl Local {
     /// The store of what is in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folders: Folders::new(folder.into()), swept: Once::new() }
+        Self { folders: Folders::new(folder.into()), swept: Once::new(), mode: OnceLock::new() }
+    }
+
+    /// The same, with this mode for what is made in it. Without it, that of what is in the folder already.
+    #[must_use]
+    pub fn with_mode(self, mode: FileMode) -> Self {
+        Self { mode: mode.into(), ..self }
+    }
+
+    fn mode(&self) -> FileMode {
+        *self.mode.get_or_init(|| FileMode::of(self.folders.root()).unwrap_or(FileMode::ANY))
     }
 
     /// Where `name` is on the host, for messages.
@@ -68,7 +82,7 @@ impl Local {
     fn make_place<'a>(&self, name: &'a str) -> Result<(Arc<File>, &'a str)> {
         check_name(name)?;
         let (folder, last) = split(name);
-        let open = self.folders.make(folder).map_err(|source| self.failed("make", folder, source))?;
+        let open = self.folders.make(folder, self.mode()).map_err(|source| self.failed("make", folder, source))?;
         Ok((open, last))
     }
 
@@ -150,7 +164,8 @@ impl Store for Local {
                 None => return Ok(None),
             }
         };
-        let file = LocalFile::open_at(&*folder, last, how, OFlags::NOFOLLOW, self.path(name))?;
+        let mode = if creates { self.mode() } else { FileMode::ANY };
+        let file = LocalFile::open_at(&*folder, last, (how, mode), OFlags::NOFOLLOW, self.path(name))?;
         if creates && file.is_some() {
             self.mark(name);
         }
@@ -159,7 +174,7 @@ impl Store for Local {
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
         self.finish(name, cond, |folder, new| {
-            let mut file = File::from(rustix::fs::openat(folder, new, OFlags::WRONLY | NEW, Mode::from_raw_mode(0o666))?);
+            let mut file = File::from(rustix::fs::openat(folder, new, OFlags::WRONLY | NEW, self.mode().file())?);
             keep_mode(folder, split(name).1, &file)?;
             file.write_all(bytes)?;
             platform::make_durable(&file)
@@ -230,7 +245,8 @@ impl Store for Local {
             Lock::Exclusive => Some(self.make_place(name)?),
         };
         let Some((folder, last)) = place else { return Ok(Guard::nothing()) };
-        let opened = held::open(&folder, last, mode).map_err(|source| self.failed("open the lock", name, source))?;
+        let opened = held::open(&folder, last, mode, if mode == Lock::Exclusive { self.mode() } else { FileMode::ANY })
+            .map_err(|source| self.failed("open the lock", name, source))?;
         let Some(file) = opened else { return Ok(Guard::nothing()) };
         if mode == Lock::Exclusive {
             self.mark(name);
@@ -238,7 +254,7 @@ impl Store for Local {
         match platform::lock_soon(&file, mode == Lock::Exclusive) {
             Ok(true) if mode == Lock::Exclusive => {
                 let file = Mutex::new(Some(file));
-                Ok(Guard::watched(HeldLock { file, folder, name: last.to_owned(), path: self.path(name) }))
+                Ok(Guard::watched(HeldLock { file, folder, name: last.to_owned(), path: self.path(name), mode: self.mode() }))
             }
             Ok(true) => Ok(Guard::new(file)),
             Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),

@@ -76,9 +76,9 @@ impl Bundle {
         let Some(to) = to else {
             return Err(Error::new(Kind::Invalid, LAYER, "no change of the size of bands was interrupted; a size is needed"));
         };
-        check_band_size(to)?;
-        if let Some(cipher) = &bands.cipher {
-            check_cipher_block(to, cipher.block() as u32)?;
+        match &bands.cipher {
+            Some(cipher) => check_cipher_block(to, cipher.block() as u32)?,
+            None => check_band_size(to)?,
         }
         if to == bands.band_size {
             if bands.store.remove(LIST)? {
