@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::commands::{Command, Create, Info};
 use crate::failure;
 use crate::mount_helper;
+use crate::text::Quoting;
 
 /// Apple's disk images from the command line.
 ///
@@ -51,6 +52,10 @@ pub(crate) struct Global {
         display_order = 902
     )]
     pub(crate) color: Color,
+    /// Write names from an image as ls does: literal, escape, c, shell or shell-escape. Without it they are literal in a pipe, where
+    /// a name may hold line breaks and control characters; a terminal never gets these
+    #[arg(long, global = true, value_enum, value_name = "STYLE", hide_possible_values = true, display_order = 903)]
+    pub(crate) quoting: Option<Quoting>,
 }
 
 /// When to use colour.
@@ -136,8 +141,9 @@ fn with_info(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The options of `info` that are followed by a value.
-const WITH_VALUE: [&str; 11] = [
+const WITH_VALUE: [&str; 12] = [
     "--color",
+    "--quoting",
     "--image-format",
     "--shadow",
     "--passfile",

@@ -7,15 +7,15 @@ mod ways;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use bandsaw::address::redacted;
-use bandsaw::container::sparsebundle::Bundle;
+use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
+use bandsaw::error::Place;
 use bandsaw::open::{Image, Layer};
 use bandsaw::partition::{Map, Partition};
 use bandsaw::progress::Progress;
 use bandsaw::store::Status;
-use bandsaw::{Error, Result};
+use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
 pub(crate) use self::container::{AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, UdifFacts};
@@ -88,8 +88,24 @@ pub(crate) struct PartitionFacts {
 impl Facts {
     /// Everything about a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&redacted(&image.path().to_string_lossy()));
+        let mut facts = Self::new(&image.path().to_string_lossy());
         facts.add_image(image, progress)?;
+        Ok(facts)
+    }
+
+    /// Everything about a new image, with a warning where a volume does not open: what was copied may be damaged, and the copy is
+    /// whole.
+    pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
+        let mut facts = Self::new(&image.path().to_string_lossy());
+        match facts.add_image(image, progress) {
+            Err(failure) if matches!(failure.kind(), Kind::Corrupt | Kind::Unsupported | Kind::NotFound | Kind::Limit) => {
+                facts.warnings.push(format!(
+                    "the copy is complete, but a volume in it is damaged, as in the source: {}",
+                    failure.message()
+                ));
+            }
+            done => done?,
+        }
         Ok(facts)
     }
 
@@ -197,7 +213,12 @@ impl Facts {
         let survey = bundle.survey(progress)?;
         self.size_on_disk = Some(survey.allocated);
         self.bundle = Some(BundleFacts::new(bundle, &survey));
-        let mut problems = survey.problems.into_iter();
+        // The bundle opened by one of its lists: what is wrong with the other is no reason to fail, for no verb does.
+        let of_a_list = |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
+        let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);
+        let said = self.warnings.iter().any(|warning| warning.contains(USED_INSTEAD));
+        self.warnings.extend(lists.iter().filter(|_| !said).map(ToString::to_string));
+        let mut problems = problems.into_iter();
         self.damage = problems.next();
         self.warnings.extend(problems.map(|problem| problem.to_string()));
         if survey.further_problems > 0 {

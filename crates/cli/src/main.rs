@@ -37,8 +37,8 @@ use hdiutil::Face;
 use output::Output;
 
 fn main() -> ExitCode {
-    signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
+    passphrase::hide(&words);
     if let Some(face) = Face::of(words.first().map(|word| &**word)) {
         return ExitCode::from(hdiutil::run(face, &words[1..]));
     }
@@ -47,11 +47,7 @@ fn main() -> ExitCode {
         return ExitCode::from(hdiutil::run(face, words));
     }
     let output = Output::new(&cli.global);
-    let done = cli.command.run(&output);
-    for left in bandsaw::platform::take_removed() {
-        output.warn(&format!("removed {}, which an earlier run left that was killed", left.display()));
-    }
-    match done {
+    match cli.command.run(&output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&output),
     }

@@ -1,10 +1,12 @@
 //! A file of the host that is there when it is whole, and not before.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Result, platform};
 
 const LAYER: &str = "target";
@@ -22,7 +24,13 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
+    /// With the mode of the file that it replaces, or as the umask has it.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self> {
+        Self::create_as(path, overwrite, FileMode::ANY)
+    }
+
+    /// The same with no more than `mode`.
+    pub(crate) fn create_as(path: &Path, overwrite: bool, mode: FileMode) -> Result<Self> {
         let failed = |error: io::Error| Error::io(LAYER, "cannot be made", error).in_file(path);
         let (file, aside) = match path.metadata() {
             Ok(meta) if !meta.is_file() && !meta.is_dir() => (File::options().write(true).open(path).map_err(failed)?, None),
@@ -32,9 +40,14 @@ impl NewFile {
                     Error::new(Kind::Conflict, LAYER, "exists already, and overwriting it was not asked for").in_file(path)
                 );
             }
-            _ => {
+            old => {
                 let aside = aside(path);
-                let file = File::create_new(&aside).map_err(failed)?;
+                let before = old.is_ok().then(|| FileMode::of(path)).flatten();
+                let mode = before.map_or(mode, |before| before.and(mode));
+                let file = File::options().write(true).create_new(true).mode(mode.bits()).open(&aside).map_err(failed)?;
+                if before.is_some() {
+                    file.set_permissions(Permissions::from_mode(mode.bits())).map_err(failed)?;
+                }
                 // Tells whoever tidies up after killed runs that this one lives; hosts without locks are let be.
                 let _ = file.try_lock();
                 (file, Some(aside))
@@ -95,7 +108,7 @@ fn aside(path: &Path) -> PathBuf {
     if let Some(prefix) = name.to_str() {
         platform::remove_leftovers(folder, prefix);
     }
-    name.push(platform::own_suffix());
+    name.push(std::process::id().to_string());
     path.with_file_name(name)
 }
 

@@ -7,9 +7,6 @@ use serde::Serialize;
 use crate::output::{Output, Style};
 use crate::text::rfc3339;
 
-/// Folders in folders deeper than this are taken for damage; macOS itself cannot name them.
-const MAX_DEPTH: usize = 1_000;
-
 /// What is in a folder, in the order of names, whatever order the volume has: names that differ in case only stand together.
 pub(crate) fn entries(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>> {
     let mut entries = fs.entries(folder)?;
@@ -46,8 +43,6 @@ pub(crate) struct Node {
     changed: Option<String>,
     accessed: Option<String>,
     backed_up: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) children: Option<Vec<Node>>,
 }
 
 impl Node {
@@ -74,7 +69,6 @@ impl Node {
             changed: of.changed.map(rfc3339),
             accessed: of.accessed.map(rfc3339),
             backed_up: of.backed_up.map(rfc3339),
-            children: None,
         })
     }
 }
@@ -139,21 +133,14 @@ fn kind_name(kind: FileKind) -> &'static str {
 pub(crate) struct Ancestors(Vec<NodeId>);
 
 impl Ancestors {
-    /// Goes down into `folder`; `path` names it in the error.
-    pub(crate) fn enter(&mut self, folder: NodeId, path: &str) -> Result<()> {
+    /// Goes down into `folder`, which is `depth` folders below the first; `path` names it in the error.
+    pub(crate) fn enter(&mut self, folder: NodeId, depth: usize, path: &str) -> Result<()> {
+        self.0.truncate(depth);
         if self.0.contains(&folder) {
             return Err(Error::new(Kind::Corrupt, "folder", "contains itself").named(path));
         }
-        if self.0.len() >= MAX_DEPTH {
-            return Err(Error::new(Kind::Limit, "folder", format!("is more than {MAX_DEPTH} folders deep")).named(path));
-        }
         self.0.push(folder);
         Ok(())
-    }
-
-    /// Comes back up.
-    pub(crate) fn leave(&mut self) {
-        self.0.pop();
     }
 }
 
@@ -196,10 +183,9 @@ mod tests {
     #[test]
     fn a_folder_in_itself_ends_the_walk() {
         let mut ancestors = Ancestors::default();
-        ancestors.enter(NodeId(2), "/").unwrap();
-        ancestors.enter(NodeId(16), "/a").unwrap();
-        assert_eq!(ancestors.enter(NodeId(2), "/a/b").unwrap_err().kind(), Kind::Corrupt);
-        ancestors.leave();
-        ancestors.enter(NodeId(16), "/c").unwrap();
+        ancestors.enter(NodeId(2), 0, "/").unwrap();
+        ancestors.enter(NodeId(16), 1, "/a").unwrap();
+        assert_eq!(ancestors.enter(NodeId(2), 2, "/a/b").unwrap_err().kind(), Kind::Corrupt);
+        ancestors.enter(NodeId(16), 1, "/c").unwrap();
     }
 }

@@ -211,7 +211,7 @@ impl Sheet<'_> {
                 self.heading(&format!("{place}  {}", volume.format))?;
                 self.fact("size", &exact(volume.size))?;
                 let problem = volume.problem.as_deref().unwrap_or("cannot be read");
-                self.fact("problem", &self.output.name(problem))
+                self.fact("problem", &self.output.text(problem))
             }
         }
     }

@@ -6,12 +6,13 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bandsaw::address::{Address, redacted};
+use bandsaw::address::Address;
 use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, Keys, OpenOptions, Reach, Section, Wanted};
+use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
@@ -42,6 +43,9 @@ pub(crate) struct Opening<U: Args = Unlocking> {
     /// Volumes are changed although a quick check finds damage; a verb that lets users say so has an option for it.
     #[arg(skip)]
     change_damaged: bool,
+    /// Show the files of an HFS+ volume's journal (.journal and .journal_info_block), which are hidden otherwise, as on macOS
+    #[arg(long)]
+    system_files: bool,
     /// Memory for what an HFS+ volume keeps at hand of its catalog, and as much again for changes that wait; 16m without it
     #[arg(long, value_name = "SIZE", value_parser = bandsaw::size::parse, hide = true)]
     catalog_memory: Option<u64>,
@@ -80,6 +84,11 @@ impl Opening {
     /// How many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.unlocking.on_stdin()
+    }
+
+    /// Wipes passphrases from memory, once everything is open.
+    pub(crate) fn forget_keys(&self) {
+        self.unlocking.forget();
     }
 
     /// The same for a part of the disk.
@@ -130,6 +139,7 @@ impl<U: Args + Keys> Opening<U> {
             checkpoint: self.checkpoint,
             section: self.section,
             cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            system_files: self.system_files,
             reach: self.reach(),
             glance: false,
             change_damaged: self.change_damaged,
@@ -175,6 +185,8 @@ pub(crate) struct Place {
     pub(crate) path: String,
     /// What is there.
     pub(crate) attributes: Attributes,
+    /// Who may read a copy of it.
+    pub(crate) mode: FileMode,
 }
 
 impl Place {
@@ -187,7 +199,7 @@ impl Place {
         let attributes = found.advise(Kind::NotFound, || {
             format!("`bandsaw ls {}` shows what is there", Address { path: None, ..address.clone() })
         })?;
-        Ok(Self { fs, path, attributes })
+        Ok(Self { fs, path, attributes, mode: image.mode_of_copy().mode() })
     }
 
     /// The last part of the path; empty for the root.
@@ -231,12 +243,4 @@ pub(crate) fn image(text: &OsStr) -> Outcome<String> {
 /// `/a/b` of `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
 pub(crate) fn normal(path: &str) -> String {
     path.split('/').filter(|part| !matches!(*part, "" | ".")).fold(String::new(), |path, part| path + "/" + part)
-}
-
-/// The name of an image wherever one is: an absolute path, or a URL as it may be shown.
-pub(crate) fn whole_name(image: &Path) -> PathBuf {
-    match image.to_str().filter(|text| text.contains("://")) {
-        Some(url) => redacted(url).into_owned().into(),
-        None => std::path::absolute(image).unwrap_or_else(|_| image.to_owned()),
-    }
 }

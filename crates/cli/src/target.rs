@@ -6,10 +6,12 @@ use std::path::Path;
 use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
+use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, size};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome};
+use crate::text;
 
 /// The container of a new image, for every verb that makes one.
 #[derive(Debug, Args)]
@@ -24,6 +26,13 @@ pub(crate) struct Container {
     /// a sparse image 512 to 8g, without it 1m
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) band_size: Option<u64>,
+    /// Take the nearest size of bands that is possible, where --band-size is not
+    #[arg(long, requires = "band_size")]
+    pub(crate) round: bool,
+    /// Permissions of the image in octal, such as 640. Without it a copy has those of its source, an image that replaces another
+    /// no more than that, and only the owner may read what is encrypted, or was
+    #[arg(long, value_name = "MODE", value_parser = text::mode)]
+    pub(crate) mode: Option<u16>,
     /// Size of an Apple sparse image's sectors: 512 or 4096
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     sector_size: Option<u64>,
@@ -33,6 +42,11 @@ pub(crate) struct Container {
     /// Replace an image that exists
     #[arg(long, visible_alias = "ov")]
     pub(crate) overwrite: bool,
+}
+
+/// The mode of a new image as the library has it.
+pub(crate) fn file_mode(mode: u16) -> FileMode {
+    FileMode::new(mode.into())
 }
 
 impl Container {
@@ -78,6 +92,9 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite => "--overwrite replaces it",
+        Kind::Invalid if container.band_size.is_some() && error.message().contains("the nearest ") => {
+            "add --round to take the nearest possible size"
+        }
         Kind::Unsupported if error.layer() == "image" => {
             let written = Format::ALL.into_iter().filter(|format| format.can_write());
             let written: Vec<_> = written.map(|format| format.code().to_ascii_lowercase()).collect();

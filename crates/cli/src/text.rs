@@ -24,6 +24,66 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// How names from an image are written, as `ls --quoting-style` of GNU has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Quoting {
+    /// As they are
+    Literal,
+    /// With \\n, \\x1b and the like for control characters, and \\\\ for a backslash
+    Escape,
+    /// In quotes as a string of C
+    C,
+    /// In quotes where a shell needs them
+    Shell,
+    /// The same, and control characters as $'\\n'
+    ShellEscape,
+}
+
+impl Quoting {
+    /// `name` written so.
+    pub(crate) fn write(self, name: &str) -> Cow<'_, str> {
+        match self {
+            Self::Literal => Cow::Borrowed(name),
+            Self::Escape => escaped(name, None),
+            Self::C => Cow::Owned(format!("\"{}\"", escaped(name, Some('"')))),
+            Self::Shell | Self::ShellEscape if !needs_quotes(name) => Cow::Borrowed(name),
+            Self::ShellEscape if name.chars().any(steers) => Cow::Owned(format!("$'{}'", escaped(name, Some('\'')))),
+            Self::Shell | Self::ShellEscape => Cow::Owned(format!("'{}'", name.replace('\'', "'\\''"))),
+        }
+    }
+}
+
+/// Backslashes, `quote` and what could steer a terminal as a string of C and `$'…'` of a shell have them.
+fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
+    let is_special = |c: char| c == '\\' || Some(c) == quote || steers(c);
+    if !text.contains(is_special) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\r' => shown.push_str("\\r"),
+            '\t' => shown.push_str("\\t"),
+            c if steers(c) => {
+                // Byte by byte in octal, which cannot run on into the next character.
+                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                    let _ = write!(shown, "\\{byte:03o}");
+                }
+            }
+            c if is_special(c) => shown.extend(['\\', c]),
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a shell would not take `name` for one word of itself.
+fn needs_quotes(name: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-^]}".contains(c);
+    name.is_empty() || !name.chars().all(is_plain)
+}
+
 /// Control characters (C0, DEL, C1), and Unicode's marks that end a line or turn the direction of writing.
 fn steers(c: char) -> bool {
     c.is_control()
@@ -153,6 +213,20 @@ mod tests {
         assert_eq!(printable("two\nlines\r\t"), "two\\nlines\\r\\t");
         assert_eq!(printable("csi\u{9b}31m del\x7f"), "csi\\u{9b}31m del\\x7f");
         assert_eq!(printable("fdp.\u{202e}exe"), "fdp.\\u{202e}exe");
+    }
+
+    #[test]
+    fn names_are_quoted_as_ls_does() {
+        let all = [Quoting::Literal, Quoting::Escape, Quoting::C, Quoting::Shell, Quoting::ShellEscape];
+        let quoted = |name: &str| all.map(|how| how.write(name).into_owned());
+        assert_eq!(quoted("plain"), ["plain", "plain", "\"plain\"", "plain", "plain"]);
+        assert_eq!(quoted("a b"), ["a b", "a b", "\"a b\"", "'a b'", "'a b'"]);
+        assert_eq!(quoted("it's"), ["it's", "it's", "\"it's\"", "'it'\\''s'", "'it'\\''s'"]);
+        assert_eq!(quoted("a\"\\b")[1..3], ["a\"\\\\b", "\"a\\\"\\\\b\""]);
+        let steering = "a\x1b[31m\n'b\u{202e}";
+        assert_eq!(Quoting::Escape.write(steering), "a\\033[31m\\n'b\\342\\200\\256");
+        assert_eq!(Quoting::ShellEscape.write(steering), "$'a\\033[31m\\n\\'b\\342\\200\\256'");
+        assert_eq!(Quoting::Shell.write("")[..], *"''");
     }
 
     #[test]

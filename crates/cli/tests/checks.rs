@@ -299,3 +299,50 @@ fn a_damaged_tree_of_snapshots_hides_no_files() {
     assert_eq!(scratch.ok(&["cat", "x.img:in:/file"]), "contents");
     assert_eq!(scratch.run(&["check", "x.img"]).status.code(), Some(5));
 }
+
+#[test]
+fn a_damaged_volume_is_copied_whole_and_with_a_warning() {
+    let scratch = images();
+    // The root of the catalog: the volume does not open, its bytes are as good as any.
+    edit(&scratch, "x.img", |disk| {
+        let header = disk.windows(4).position(|four| four == b"H+\0\x04").unwrap();
+        let at =
+            header - 1024 + u32::from_be_bytes(disk[header - 1024 + 1024 + 272 + 16..][..4].try_into().unwrap()) as usize * 4096;
+        disk[at..at + 4096].fill(0xA5);
+    });
+    assert_eq!(scratch.run(&["info", "x.img"]).status.code(), Some(5));
+    for (target, more) in [("c.sparsebundle", &[][..]), ("c.dmg", &["--format", "udzo"]), ("c.asif", &["--resume"])] {
+        let copied = scratch.run(&[&["convert", "x.img", target], more].concat());
+        assert_eq!(copied.status.code(), Some(0), "{target}: {}", stderr(&copied));
+        let said = stderr(&copied);
+        assert!(said.contains("warning") && said.contains("damaged, as in the source"), "{target}: {said}");
+        let sums = scratch.json(&["checksum", "x.img", target]);
+        assert_eq!(sums["images"][0]["checksum"], sums["images"][1]["checksum"], "{target}");
+    }
+    // Nothing is left to do.
+    let again = scratch.ok(&["convert", "--resume", "x.img", "c.asif"]);
+    assert!(again.contains("already complete"), "{again}");
+    assert_eq!(scratch.json(&["convert", "--resume", "x.img", "c.asif"])["was_complete"], true);
+    edit(&scratch, "x.img", |disk| disk[1 << 20] ^= 1);
+    scratch.fails(4, &["convert", "--resume", "x.img", "c.asif"]);
+}
+
+#[test]
+fn a_bundle_opens_by_its_other_list_everywhere() {
+    let scratch = images();
+    for list in ["Info.plist", "Info.bckup"] {
+        let whole = fs::read(scratch.path("x.sparsebundle").join(list)).unwrap();
+        scratch.write(&format!("x.sparsebundle/{list}"), "garbage");
+        for verb in ["ls", "info", "tree", "diagnose", "du"] {
+            let output = scratch.run(&[verb, "x.sparsebundle"]);
+            assert_eq!(output.status.code(), Some(0), "{verb} {list}: {}", stderr(&output));
+            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+            let tells = if list == "Info.plist" { verb != "du" } else { verb == "info" };
+            assert!(said.contains(list) || !tells, "{verb}: {said}");
+        }
+        let found = facts(&scratch, 0, &["diagnose", "x.sparsebundle"]);
+        let code = found["cause"]["code"].as_str();
+        assert_eq!(code, (list == "Info.plist").then_some("list-damaged"), "{found}");
+        fs::write(scratch.path("x.sparsebundle").join(list), whole).unwrap();
+    }
+}

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use common::{Scratch, stderr};
 
 const QUICK: [&str; 2] = ["--iterations", "150000"];
@@ -94,4 +97,111 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
     }
     assert_eq!(scratch.names(), ["empty", "key", "plain.img"]);
+}
+
+/// Permissions of an image, and of the files and folders in it.
+fn modes(scratch: &Scratch, image: &str) -> Vec<u32> {
+    let mut modes = Vec::new();
+    let mut ahead = vec![scratch.path(image)];
+    while let Some(path) = ahead.pop() {
+        let meta = std::fs::symlink_metadata(&path).unwrap();
+        modes.push(meta.permissions().mode() & 0o777);
+        if meta.is_dir() {
+            ahead.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    modes.sort_unstable();
+    modes.dedup();
+    modes
+}
+
+fn set_modes(scratch: &Scratch, image: &str, file: u32, folder: u32) {
+    let mut ahead = vec![scratch.path(image)];
+    while let Some(path) = ahead.pop() {
+        let is_folder = path.is_dir();
+        if is_folder {
+            ahead.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(if is_folder { folder } else { file })).unwrap();
+    }
+}
+
+#[test]
+fn what_is_secret_stays_with_its_owner() {
+    let scratch = Scratch::new();
+    let source = scratch.sample();
+    let source = source.to_str().unwrap();
+    scratch.write("key", "secret\n");
+    let [iterations, count] = QUICK;
+    let encrypt = ["--encrypt", "--passfile", "key", iterations, count];
+    scratch.ok(&[&["create", "s.img", "--size", "4m", "--thin"], &encrypt[..]].concat());
+    scratch.ok(&[&["create", "s.dmg", "--format", "udzo", "--from", source], &encrypt[..]].concat());
+    scratch.ok(&[&["create", "s.sparsebundle", "--from", source], &encrypt[..]].concat());
+    assert_eq!((modes(&scratch, "s.img"), modes(&scratch, "s.dmg")), (vec![0o600], vec![0o600]));
+    assert_eq!(modes(&scratch, "s.sparsebundle"), [0o600, 0o700]);
+    // Made public by its owner, it is public; a copy in the clear is not.
+    set_modes(&scratch, "s.sparsebundle", 0o644, 0o755);
+    let decrypt = ["convert", "--decrypt", "--passfile", "key", "s.sparsebundle"];
+    for name in ["p.img", "p.dmg", "p.sparseimage", "p.asif"] {
+        scratch.ok(&[&decrypt[..], &[name]].concat());
+        assert_eq!(modes(&scratch, name), [0o600], "{name}");
+    }
+    scratch.ok(&[&decrypt[..], &["p.sparsebundle"]].concat());
+    assert_eq!(modes(&scratch, "p.sparsebundle"), [0o600, 0o700]);
+    scratch.ok(&[&decrypt[..], &["r.img", "--resume"]].concat());
+    assert_eq!(modes(&scratch, "r.img"), [0o600]);
+    scratch.ok(&[&decrypt[..], &["m.img", "--mode", "640"]].concat());
+    assert_eq!(modes(&scratch, "m.img"), [0o640], "as told");
+    scratch.ok(&["extract", "--passfile", "key", "s.sparsebundle", "--tar", "s.tar"]);
+    assert_eq!(modes(&scratch, "s.tar"), [0o600]);
+    scratch.ok(&[
+        "create",
+        "v.sparsebundle",
+        "--from",
+        source,
+        "--encrypt-volume",
+        "--volume-passfile",
+        "key",
+        iterations,
+        count,
+    ]);
+    assert_eq!(modes(&scratch, "v.sparsebundle"), [0o600, 0o700]);
+    scratch.ok(&["stack", "create", "--passfile", "key", "s.img", "layer.asif"]);
+    assert_eq!(modes(&scratch, "layer.asif"), [0o600], "what is written to it is not encrypted");
+}
+
+#[test]
+fn modes_never_widen() {
+    let scratch = Scratch::new();
+    let source = scratch.sample();
+    let source = source.to_str().unwrap();
+    scratch.ok(&["create", "a.sparsebundle", "--from", source, "--band-size", "1m"]);
+    scratch.ok(&["create", "a.img", "--from", source]);
+    assert_eq!((modes(&scratch, "a.sparsebundle"), modes(&scratch, "a.img")), (vec![0o644, 0o755], vec![0o644]));
+    set_modes(&scratch, "a.sparsebundle", 0o600, 0o700);
+    set_modes(&scratch, "a.img", 0o600, 0o700);
+    for name in ["b.img", "b.dmg", "b.asif"] {
+        scratch.ok(&["convert", "a.sparsebundle", name]);
+        assert_eq!(modes(&scratch, name), [0o600], "{name}");
+    }
+    scratch.ok(&["convert", "a.img", "b.sparsebundle"]);
+    assert_eq!(modes(&scratch, "b.sparsebundle"), [0o600, 0o700]);
+    scratch.ok(&["reband", "a.sparsebundle", "--band-size", "2m"]);
+    assert_eq!(modes(&scratch, "a.sparsebundle"), [0o600, 0o700]);
+    // Bands alone that others may not read.
+    set_modes(&scratch, "a.sparsebundle", 0o600, 0o755);
+    scratch.ok(&["reband", "a.sparsebundle", "--band-size", "1m"]);
+    assert_eq!(modes(&scratch, "a.sparsebundle"), [0o600, 0o755]);
+    scratch.ok(&["put", "--from", "src/big.bin", "a.sparsebundle:/again"]);
+    assert_eq!(modes(&scratch, "a.sparsebundle"), [0o600, 0o755], "nor new ones");
+    for name in ["a.img", "a.sparsebundle"] {
+        scratch.ok(&["create", name, "--from", source, "--overwrite"]);
+        assert!(modes(&scratch, name).contains(&0o600) && !modes(&scratch, name).contains(&0o644), "{name}");
+        // Of a source that everybody may read, too.
+        scratch.write("open.img", std::fs::read(scratch.path("b.img")).unwrap());
+        scratch.ok(&["convert", "open.img", name, "--overwrite"]);
+        assert!(modes(&scratch, name).contains(&0o600) && !modes(&scratch, name).contains(&0o644), "{name}");
+    }
+    scratch.ok(&["create", "m.sparsebundle", "--from", source, "--mode", "600"]);
+    assert_eq!(modes(&scratch, "m.sparsebundle"), [0o600, 0o700]);
 }

@@ -449,3 +449,25 @@ fn names_are_found_however_they_are_composed() {
         host.0.ok(&["check", "x.sparsebundle"]);
     }
 }
+
+/// A volume of two names that are one on the volume where they are to be.
+#[test]
+fn extracting_replaces_no_file_that_came_before_it() {
+    let Some(host) = Host::new("extracting_replaces_no_file_that_came_before_it") else { return };
+    for (name, text) in [("Foo", "upper"), ("foo", "lower"), ("Dir/in", "upper"), ("dir/in", "lower")] {
+        host.0.write(&format!("src/{name}"), text);
+    }
+    host.0.ok(&["create", "two.img", "--fs", "hfsx", "--from", "src", "--volname", "Two"]);
+    host.bundle("one.sparsebundle");
+    fs::create_dir(host.path("mnt")).unwrap();
+    host.ok(&["mount", "one.sparsebundle", "mnt"]);
+    for time in ["first", "again"] {
+        let output = host.run(&["extract", "--overwrite", "two.img", "mnt"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{time}: {said}");
+        assert!(said.contains("/foo: ") && said.contains("/dir: ") && said.contains("same name"), "{time}: {said}");
+        assert_eq!(fs::read_to_string(host.path("mnt/Foo")).unwrap(), "upper", "{time}");
+        assert_eq!(fs::read_to_string(host.path("mnt/Dir/in")).unwrap(), "upper", "{time}");
+    }
+    host.ok(&["detach", "mnt"]);
+}

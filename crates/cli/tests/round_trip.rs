@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use common::{MARCH, Scratch, inventory, stderr};
 use serde_json::Value;
@@ -294,4 +295,197 @@ fn a_volume_is_of_apfs_unless_it_cannot_be() {
     }
     let full = scratch.fails(1, &["create", "b.img", "--size", "3m", "--from", "src"]);
     assert!(full.contains("hfs+"), "{full}");
+}
+
+#[test]
+fn every_format_is_the_same_for_the_same_source() {
+    let scratch = Scratch::new();
+    scratch.write("src/letter", "dear diary");
+    scratch.write("src/folder/big.bin", vec![7; 300_000]);
+    let make = |args: &[&str]| {
+        let made = scratch.command(args).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+        assert!(made.status.success(), "{args:?}: {}", stderr(&made));
+    };
+    let formats = ["udrw", "udsb", "udsp", "asif", "udro", "udco", "udzo", "udbz", "ulfo", "ulmo"];
+    let of = |name: &str| {
+        let path = scratch.path(name);
+        let files = if path.is_dir() { vec!["Info.plist", "token", "bands/0"] } else { vec![""] };
+        files
+            .iter()
+            .map(|file| fs::read(if file.is_empty() { path.clone() } else { path.join(file) }).unwrap())
+            .collect::<Vec<_>>()
+    };
+    for (n, format) in formats.iter().enumerate() {
+        for fs in ["hfs+", "hfsx+j", "apfs"] {
+            let names = ["a", "b"].map(|which| format!("{which} {format} {fs}"));
+            for name in &names {
+                make(&["create", name, "--format", format, "--fs", fs, "--from", "src", "--volname", "V"]);
+            }
+            assert!(of(&names[0]) == of(&names[1]), "{format} {fs}");
+        }
+        if n < 4 {
+            let names = ["a", "b"].map(|which| format!("{which} {format}"));
+            for name in &names {
+                make(&["create", name, "--format", format, "--size", "20m"]);
+            }
+            assert!(names.iter().all(|name| scratch.json(&["info", name])["format"].is_string()));
+            if *format != "udsb" {
+                assert!(of(&names[0]) == of(&names[1]), "{format}, blank");
+            }
+        }
+    }
+}
+
+#[test]
+fn band_sizes_that_are_not_possible_are_rounded_on_request() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    for name in ["a.sparsebundle", "a.sparseimage"] {
+        let args = ["create", name, "--from", "src", "--band-size", "15.4MB"];
+        let said = scratch.fails(2, &args);
+        assert!(said.contains("15399936 and 15400448") && said.contains("--round"), "{said}");
+        let made = scratch.json(&[&args[..], &["--round"]].concat());
+        let made = if name.ends_with("bundle") { &made["bundle"] } else { &made["sparse_image"] };
+        assert_eq!(made["band_size"], 15_399_936);
+    }
+    let said = scratch.fails(2, &["create", "b.sparsebundle", "--size", "20m", "--band-size", "1000"]);
+    assert!(said.contains("the nearest is 1048576"), "{said}");
+    let args = ["convert", "a.sparseimage", "b.sparsebundle", "--band-size", "9999999"];
+    assert!(scratch.fails(2, &args).contains("9999872 and 10000384"));
+    assert_eq!(scratch.json(&[&args[..], &["--round"]].concat())["bundle"]["band_size"], 9_999_872);
+    let args = ["reband", "b.sparsebundle", "--band-size", "2000001"];
+    assert!(scratch.fails(2, &args).contains("1999872 and 2000384"));
+    assert_eq!(scratch.json(&[&args[..], &["--round"]].concat())["band_size"], 1_999_872);
+    scratch.write("key", "secret");
+    let args =
+        ["--size", "20m", "--band-size", "15.4MB", "--cipher-block", "4096", "--passfile", "key", "--iterations", "150000"];
+    let args = [&["create", "--encrypt", "c.sparsebundle"][..], &args].concat();
+    assert!(scratch.fails(2, &args).contains("15396864 and 15400960"));
+    assert_eq!(scratch.json(&[&args[..], &["--round"]].concat())["bundle"]["band_size"], 15_400_960);
+    scratch.fails(2, &["create", "d.img", "--size", "1m", "--round"]);
+}
+
+#[test]
+fn the_files_of_a_journal_are_hidden() {
+    let scratch = Scratch::new();
+    scratch.write("src/a.txt", "abc");
+    scratch.ok(&["create", "j.img", "--fs", "hfs+j", "--from", "src", "--volname", "J"]);
+    assert_eq!(scratch.ok(&["ls", "j.img"]), "a.txt\n");
+    assert!(!scratch.ok(&["tree", "j.img"]).contains(".journal"));
+    let shown = scratch.ok(&["ls", "--system-files", "j.img"]);
+    assert_eq!(shown, ".journal\n.journal_info_block\na.txt\n");
+    let done = scratch.json(&["extract", "j.img", "out"]);
+    assert_eq!((&done["files"], &done["bytes"]), (&Value::from(1), &Value::from(3)), "{done}");
+    assert_eq!(scratch.json(&["info", "j.img"])["volumes"][0]["files"], 1);
+    scratch.ok(&["extract", "j.img", "--tar", "j.tar"]);
+    assert!(!fs::read(scratch.path("j.tar")).unwrap().windows(8).any(|name| name == b".journal"));
+    // What came out goes in again, into a volume of the same kind, too.
+    scratch.ok(&["create", "k.img", "--fs", "hfs+j", "--from", "out", "--volname", "J"]);
+    scratch.ok(&["create", "l.img", "--fs", "hfs+j", "--from", "j.tar", "--volname", "J"]);
+    assert_eq!(scratch.ok(&["cat", "l.img:/a.txt"]), "abc");
+    scratch.fails(3, &["cat", "j.img:/.journal"]);
+    scratch.ok(&["cat", "--system-files", "j.img:/.journal_info_block"]);
+    let before = fs::read(scratch.path("j.img")).unwrap();
+    for system in [&[][..], &["--system-files"]] {
+        let refused = |args: &[&str]| assert!(!scratch.run(&[args, system].concat()).status.success(), "{args:?} {system:?}");
+        refused(&["rm", "j.img:/.journal"]);
+        refused(&["mv", "j.img:/.journal", "j.img:/moved"]);
+        refused(&["mv", "j.img:/a.txt", "j.img:/.journal"]);
+        refused(&["put", "--from", "src/a.txt", "j.img:/.journal"]);
+        refused(&["mkdir", "j.img:/.journal_info_block"]);
+    }
+    scratch.ok(&["check", "j.img"]);
+    assert_eq!(scratch.ok(&["ls", "j.img"]), "a.txt\n");
+    assert_eq!(before.len(), fs::read(scratch.path("j.img")).unwrap().len());
+}
+
+/// As deep as a volume may be: on macOS, too, folders are made by the thousands where each is entered in turn.
+#[test]
+fn folders_may_be_thousands_deep() {
+    const DEPTH: usize = 1_500;
+    let scratch = Scratch::new();
+    let mut archive = Vec::new();
+    let mut path = String::new();
+    for level in 0..DEPTH {
+        path += if level == 0 { "d" } else { "/d" };
+        archive.extend(pax_folder(&path));
+    }
+    archive.extend([0; 1024]);
+    scratch.write("deep.tar", archive);
+    for fs in ["hfs+", "apfs"] {
+        scratch.ok(&["create", "deep.img", "--overwrite", "--fs", fs, "--from", "deep.tar", "--volname", "Deep"]);
+        let listed = scratch.ok(&["ls", "-R", "deep.img"]);
+        assert_eq!(listed.lines().filter(|line| line.ends_with(':')).count(), DEPTH + 1, "{fs}");
+        assert_eq!(scratch.ok(&["tree", "deep.img"]).matches("└── d").count(), DEPTH, "{fs}");
+        let tree = scratch.ok(&["tree", "--json", "deep.img"]);
+        assert_eq!((tree.matches("\"children\":[").count(), tree.matches("]}").count()), (DEPTH + 1, DEPTH + 1), "{fs}");
+        assert!(tree.contains(&format!("\"folders\": {DEPTH}")), "{fs}");
+        assert_eq!(scratch.json(&["ls", "-R", "deep.img"])["entries"].as_array().unwrap().len(), DEPTH, "{fs}");
+        assert_eq!(scratch.json(&["tree", "-L", "2", "deep.img"])["root"]["children"][0]["children"][0]["name"], "d");
+        scratch.ok(&["check", "--contents", "deep.img"]);
+    }
+    scratch.ok(&["rm", "-R", "deep.img:/d"]);
+    assert_eq!(scratch.ok(&["ls", "deep.img"]), "");
+}
+
+/// A folder of a tar archive, by an extended header that holds names of any length.
+fn pax_folder(path: &str) -> Vec<u8> {
+    let entry = |kind: u8, name: &str, body: &[u8]| {
+        let mut head = [0; 512];
+        head[..name.len()].copy_from_slice(name.as_bytes());
+        head[100..107].copy_from_slice(b"0000755");
+        head[124..135].copy_from_slice(format!("{:011o}", body.len()).as_bytes());
+        head[136..147].copy_from_slice(b"00000000001");
+        head[148..156].copy_from_slice(b"        ");
+        head[156] = kind;
+        head[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = head.iter().map(|&byte| u32::from(byte)).sum();
+        head[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        let mut bytes = head.to_vec();
+        bytes.extend_from_slice(body);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        bytes
+    };
+    let record = |len: usize| format!("{len} path={path}\n");
+    let len = (0..9).map(|digits| record(0).len() - 1 + digits).find(|&len| record(len).len() == len).unwrap();
+    [entry(b'x', "head", record(len).as_bytes()), entry(b'5', "d", &[])].concat()
+}
+
+#[test]
+fn names_are_quoted_where_that_is_asked_for() {
+    let scratch = Scratch::new();
+    scratch.write("src/a\x1b[31m\nb", "x");
+    scratch.write("src/it's", "x");
+    scratch.ok(&["create", "q.img", "--fs", "hfs+", "--from", "src", "--volname", "V\u{1b}[0m"]);
+    assert_eq!(scratch.ok(&["ls", "q.img"]), "a\u{1b}[31m\nb\nit's\n", "as they are, as ls does it");
+    assert_eq!(scratch.ok(&["ls", "--quoting", "escape", "q.img"]), "a\\033[31m\\nb\nit's\n");
+    assert_eq!(scratch.ok(&["ls", "--quoting", "c", "q.img"]), "\"a\\033[31m\\nb\"\n\"it's\"\n");
+    assert_eq!(scratch.ok(&["ls", "--quoting", "shell-escape", "q.img"]), "$'a\\033[31m\\nb'\n'it'\\''s'\n");
+    scratch.ok(&["create", "r.img", "--overwrite", "--fs", "hfs+", "--from", "src", "--volname", "V\u{1b}[0m"]);
+    for args in [&["tree"][..], &["info"], &["du"], &["diagnose"], &["ls", "-lR"]] {
+        let said = scratch.ok(&[args, &["--quoting", "escape", "r.img"]].concat());
+        assert!(!said.contains('\u{1b}'), "{args:?}: {said}");
+    }
+    let said =
+        scratch.ok(&["create", "s.img", "--quoting", "escape", "--fs", "hfs+", "--from", "src", "--volname", "V\u{1b}[0m"]);
+    assert!(said.contains("V\\033[0m") && !said.contains('\u{1b}'), "{said}");
+    scratch.fails(2, &["ls", "--quoting", "locale", "q.img"]);
+}
+
+#[test]
+fn special_files_and_rights_come_only_where_they_are_asked_for() {
+    let scratch = Scratch::new();
+    let script = scratch.write("src/run.sh", "#!/bin/sh\n");
+    fs::set_permissions(script, fs::Permissions::from_mode(0o6755)).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(scratch.path("src/pipe")).status().unwrap().success());
+    scratch.ok(&["create", "s.img", "--fs", "hfs+", "--from", "src"]);
+    let mode = |folder: &str| fs::metadata(scratch.path(folder).join("run.sh")).unwrap().permissions().mode() & 0o7777;
+    let output = scratch.run(&["extract", "s.img", "out"]);
+    let said = stderr(&output);
+    assert!(output.status.success() && said.contains("/pipe: ") && said.contains("/run.sh: "), "{said}");
+    assert_eq!((mode("out"), scratch.path("out/pipe").exists()), (0o755, false));
+    assert_eq!(scratch.json(&["extract", "s.img", "out2"])["note_count"], 2);
+    let output = scratch.run(&["extract", "--special-files", "--setuid", "s.img", "all"]);
+    assert!(output.status.success() && stderr(&output).is_empty(), "{}", stderr(&output));
+    assert_eq!((mode("all"), scratch.path("all/pipe").exists()), (0o6755, true));
 }

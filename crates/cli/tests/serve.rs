@@ -20,9 +20,14 @@ struct Served {
 
 impl Served {
     fn begin(scratch: &Scratch, args: &[&str]) -> Self {
+        Self::begin_with(scratch, args, ("XDG_DATA_HOME", ""))
+    }
+
+    /// The same with a variable in its environment.
+    fn begin_with(scratch: &Scratch, args: &[&str], (name, value): (&str, &str)) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
         command.args(["serve", "--json", "--socket", "socket"]).args(args).current_dir(scratch.path(""));
-        command.env("XDG_RUNTIME_DIR", scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env(name, value).env("XDG_RUNTIME_DIR", scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let mut told = Vec::new();
@@ -177,4 +182,25 @@ fn the_world_is_not_let_in_by_mistake() {
     scratch.write("socket", "mine");
     assert!(scratch.fails(4, &["serve", "x.img", "--socket", "socket"]).contains("no socket"));
     assert_eq!(fs::read(scratch.path("socket")).unwrap(), b"mine");
+}
+
+/// What a user of the machine sees of a server for as long as it runs.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_passphrase_of_the_environment_does_not_stay_there() {
+    let scratch = Scratch::new();
+    scratch.write("key", "correct horse battery");
+    let encrypt = ["--encrypt", "--passfile", "key", "--iterations", "150000", "--thin"];
+    scratch.ok(&[&["create", "s.img", "--size", "4m"], &encrypt[..]].concat());
+    let secret = ("BANDSAW_TEST_KEY", "correct horse battery");
+    let served = Served::begin_with(&scratch, &["--passenv", secret.0, "s.img"], secret);
+    let environment = fs::read(format!("/proc/{}/environ", served.child.id())).unwrap();
+    let holds = |bytes: &[u8], what: &str| bytes.windows(what.len()).any(|window| window == what.as_bytes());
+    assert!(!environment.is_empty() && !holds(&environment, secret.1) && !holds(&environment, secret.0));
+    assert_eq!(served.facts["exports"][0]["size"], 4 << 20, "it was read all the same");
+    assert_eq!(served.end("-TERM"), Some(0));
+    let mut wrong = scratch.command(&["ls", "--passenv", secret.0, "s.img"]);
+    wrong.env(secret.0, "wrong").assert().code(7);
+    let mut missing = scratch.command(&["ls", "--passenv", secret.0, "s.img"]);
+    missing.env_remove(secret.0).assert().code(2);
 }

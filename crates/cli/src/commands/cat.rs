@@ -54,7 +54,7 @@ impl Cat {
     }
 
     fn contents(&self, place: &Place) -> Outcome<Arc<dyn BlockDevice>> {
-        let Place { fs, path, attributes } = place;
+        let Place { fs, path, attributes, .. } = place;
         if let Some(name) = &self.xattr {
             return Ok(fs.xattr(attributes.id, name)?.ok_or_else(|| Error::not_found("extended attribute", name))?);
         }

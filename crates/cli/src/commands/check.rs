@@ -134,13 +134,13 @@ impl Facts {
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         for layer in &self.layers {
-            let why = layer.why.as_deref().map(|why| format!(": {}", output.name(why))).unwrap_or_default();
+            let why = layer.why.as_deref().map(|why| format!(": {}", output.text(why))).unwrap_or_default();
             writeln!(out, "{:8} {}{why}", layer.verdict, layer.layer)?;
         }
         for problem in &self.problems {
             let severity = format!("{:8}", problem.severity);
             let severity = if problem.severity == "damage" { output.paint(Style::Problem, &severity) } else { severity };
-            writeln!(out, "{severity} {}: {}{}", problem.layer, problem.place(output), output.name(&problem.message))?;
+            writeln!(out, "{severity} {}: {}{}", problem.layer, problem.place(output), output.text(&problem.message))?;
         }
         if self.untold > 0 {
             writeln!(out, "{:8} more like these", self.untold)?;

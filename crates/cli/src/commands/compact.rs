@@ -108,7 +108,7 @@ impl Refused {
 
     fn write(all: &[Self], output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut each = all.iter();
-        each.try_for_each(|refused| writeln!(out, "{}: left alone, {}", refused.place, output.name(&refused.why)))
+        each.try_for_each(|refused| writeln!(out, "{}: left alone, {}", refused.place, output.text(&refused.why)))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
 use crate::sheet;
 use crate::source::{self, Opening};
-use crate::target::{self, Container};
+use crate::target::{self, Container, file_mode};
 
 /// Make the same disk in another format, or with other bands
 #[derive(Debug, Args)]
@@ -116,6 +116,8 @@ struct Converted {
     image: Facts,
     bytes_read: u64,
     bytes_written: u64,
+    /// Whether `--resume` found the image complete.
+    was_complete: bool,
 }
 
 impl Convert {
@@ -194,19 +196,23 @@ impl Convert {
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
         let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
-        let facts = Facts::of(&made.image, &bar)?;
+        let facts = Facts::of_copy(&made.image, &bar)?;
         drop(bar);
         facts.warn(output);
         let Copied { read: bytes_read, written: bytes_written } = made.copied;
-        let converted = Converted { image: facts, bytes_read, bytes_written };
+        let was_complete = made.was_complete;
+        let converted = Converted { image: facts, bytes_read, bytes_written, was_complete };
         output.done(&converted, |out| {
             sheet::write(&converted.image, output, out)?;
+            if was_complete {
+                return writeln!(out, "\nalready complete: it holds the disk of the source, and nothing was left to do");
+            }
             writeln!(out, "\nread {:#}, wrote {:#}", size::display(bytes_read), size::display(bytes_written))
         })
     }
 
     fn options(&self, format: Format, encryption: Option<Encryption>) -> Outcome<ConvertOptions> {
-        let Container { band_size, overwrite, .. } = self.container;
+        let Container { band_size, round, mode, overwrite, .. } = self.container;
         let Self { remove_signature, ignore_checksums, skip_free, .. } = *self;
         let (sector_size, level) = (self.container.sector_size(), self.container.level()?);
         Ok(ConvertOptions {
@@ -221,6 +227,8 @@ impl Convert {
             ignore_checksums,
             resources: Vec::new(),
             reach: self.opening.reach().without_cache(),
+            mode: mode.map(file_mode),
+            round_band_size: round,
         })
     }
 

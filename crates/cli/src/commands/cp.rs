@@ -87,7 +87,7 @@ impl Cp {
             self.check_recursive(&source.to_string())?;
         }
         let (folder, name) = destination(Path::new(&self.target), place.name(), is_folder)?;
-        let options = FolderOptions { overwrite: self.overwrite, name };
+        let options = FolderOptions { overwrite: self.overwrite, name, ..FolderOptions::default() };
         let bar = Bar::new(output);
         let done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)?;
         drop(bar);

@@ -159,6 +159,8 @@ impl Create {
             look: None,
             resources: Vec::new(),
             reach: self.reaching.reach().without_cache(),
+            mode: self.container.mode.map(target::file_mode),
+            round_band_size: self.container.round,
         };
         // With --compress, --level tells how hard files are compressed, and the image if that is.
         if options.compress.is_none() || options.format.is_udif() {

@@ -70,7 +70,7 @@ impl Diagnose {
         output.facts(&facts, |out| {
             writeln!(out, "{}", output.paint(Style::Bold, &output.name(&path)))?;
             for LayerFacts { layer, what } in &facts.layers {
-                writeln!(out, "  {}{}", output.paint(Style::Dim, &format!("{layer:15}")), output.name(what))?;
+                writeln!(out, "  {}{}", output.paint(Style::Dim, &format!("{layer:15}")), output.text(what))?;
             }
             let Some(cause) = &facts.cause else {
                 writeln!(out, "it opens, and nothing that opening looks at is wrong")?;
@@ -79,11 +79,12 @@ impl Diagnose {
                     "  * `bandsaw check` looks at all of its structure, `bandsaw verify` at the checksums it stores"
                 );
             };
-            writeln!(out, "{}: it {}", output.paint(Style::Problem, cause.layer), output.name(&cause.what))?;
-            cause.advice.iter().try_for_each(|advice| writeln!(out, "  * {}", output.name(advice)))
+            writeln!(out, "{}: it {}", output.paint(Style::Problem, cause.layer), output.text(&cause.what))?;
+            cause.advice.iter().try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
         })?;
         match found.cause {
-            Some(cause) if cause.code != "wrong-extension" => Err(failure(cause, &path)),
+            // These open all the same.
+            Some(cause) if !matches!(cause.code, "wrong-extension" | "list-damaged") => Err(failure(cause, &path)),
             _ => Ok(()),
         }
     }

@@ -303,7 +303,7 @@ impl Item {
             sheet.fact("files", &format!("{}, {}", counted(files, "file", "files"), counted(folders, "folder", "folders")))?;
         }
         if let Some(problem) = &self.problem {
-            sheet.fact("inside", &format!("not measured: {}", output.name(problem)))?;
+            sheet.fact("inside", &format!("not measured: {}", output.text(problem)))?;
         }
         match &self.image {
             Some(image) => image.write(output, &mut sheet),
@@ -327,7 +327,7 @@ impl ImageFacts {
                 sheet.fact("", &held(pending))?;
             }
             if let Some(refused) = &volume.refused {
-                sheet.fact("", &format!("free space is left alone: {}", output.name(refused)))?;
+                sheet.fact("", &format!("free space is left alone: {}", output.text(refused)))?;
             }
         }
         let Some(bands) = &self.bands else {

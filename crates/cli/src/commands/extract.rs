@@ -20,7 +20,7 @@ use crate::text::counted;
 ///
 /// What is in a folder of the volume comes to be in FOLDER, which is made if it does not exist; a file comes to be in
 /// FOLDER under its own name. Links, modes, dates and extended attributes come along, owners where you may give files
-/// away. What cannot be brought out is named, the rest is brought out all the same, and the exit code is 1.
+/// away. Special files come with --special-files only, set-user-ID and set-group-ID bits of files with --setuid. What cannot be brought out is named, the rest is brought out all the same, and the exit code is 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -43,6 +43,12 @@ pub(crate) struct Extract {
     /// Replace files that are in the way
     #[arg(long)]
     overwrite: bool,
+    /// Make device nodes, FIFOs and sockets, which are left out otherwise; devices need root
+    #[arg(long, conflicts_with = "tar")]
+    special_files: bool,
+    /// Keep the set-user-ID and set-group-ID bits of files, which are cleared otherwise
+    #[arg(long, conflicts_with = "tar")]
+    setuid: bool,
     #[command(flatten)]
     opening: Opening,
 }
@@ -57,6 +63,9 @@ struct Facts {
     bytes: u64,
     problems: Vec<String>,
     problem_count: u64,
+    /// What was left out or cleared because no option asks for it.
+    notes: Vec<String>,
+    note_count: u64,
 }
 
 impl Extract {
@@ -68,7 +77,12 @@ impl Extract {
             (Some(file), _) => (self.to_file(&place, file, &bar)?, output),
             (None, folder) => {
                 let folder = folder.as_deref().unwrap_or(Path::new("."));
-                let options = FolderOptions { overwrite: self.overwrite, ..FolderOptions::default() };
+                let options = FolderOptions {
+                    overwrite: self.overwrite,
+                    special_files: self.special_files,
+                    setuid: self.setuid,
+                    ..FolderOptions::default()
+                };
                 (to_folder(&*place.fs, &place.path, folder, &options, &bar)?, output)
             }
         };
@@ -77,7 +91,7 @@ impl Extract {
     }
 
     fn to_file(&self, place: &Place, path: &Path, bar: &Bar) -> Outcome<Exported> {
-        let mut file = NewFile::create(path, self.overwrite).advise(Kind::Conflict, overwrite_hint)?;
+        let mut file = NewFile::create_as(path, self.overwrite, place.mode).advise(Kind::Conflict, overwrite_hint)?;
         let done = to_tar(&*place.fs, &place.path, &mut file, bar)?;
         file.finish()?;
         Ok(done)
@@ -112,6 +126,8 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
         bytes: done.bytes,
         problems: done.problems.iter().map(ToString::to_string).collect(),
         problem_count: done.problem_count,
+        notes: done.notes.iter().map(ToString::to_string).collect(),
+        note_count: done.note_count,
     };
     output.done(&facts, |out| {
         let parts = [
@@ -124,21 +140,28 @@ pub(super) fn report(mut done: Exported, output: &Output) -> Outcome {
         }
         writeln!(out, "{:#}", size::display(done.bytes))
     })?;
+    show(&facts.notes, done.note_count, output);
     if done.problem_count == 0 {
         return Ok(());
     }
-    if !output.json() {
-        facts.problems.iter().take(MOST_SHOWN).for_each(|problem| output.warn(problem));
-        let more = done.problem_count.saturating_sub(MOST_SHOWN as u64);
-        if more > 0 {
-            output.warn(&format!("and {more} more like these"));
-        }
-    }
+    show(&facts.problems, done.problem_count, output);
     let all_exist = done.problems.iter().all(|problem| problem.kind() == Kind::Conflict);
     let kind = if all_exist { Kind::Conflict } else { Kind::Io };
     let count = counted(done.problem_count, "object was", "objects were");
     Err(Error::new(kind, "extract", format!("{count} not brought out, or not with everything that belongs to it")))
         .advise(Kind::Conflict, overwrite_hint)
+}
+
+/// Tells people of the first of `all`; programs find them among the facts.
+fn show(all: &[String], count: u64, output: &Output) {
+    if output.json() {
+        return;
+    }
+    all.iter().take(MOST_SHOWN).for_each(|one| output.warn(one));
+    let more = count.saturating_sub(MOST_SHOWN as u64);
+    if more > 0 {
+        output.warn(&format!("and {more} more like these"));
+    }
 }
 
 fn overwrite_hint() -> String {

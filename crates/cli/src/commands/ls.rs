@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Entry, FileKind, NodeId};
+use bandsaw::fs::{Entry, FileKind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -79,26 +79,15 @@ impl Ls {
             let entry = Entry { name: place.name().to_owned(), attributes: place.attributes.clone() };
             return each(place.path[..parent].trim_end_matches('/'), &[entry]);
         }
-        let mut ancestors = Ancestors::default();
-        self.visit_folder(place, &place.path, place.attributes.id, &mut ancestors, each)
-    }
-
-    fn visit_folder(
-        &self,
-        place: &Place,
-        path: &str,
-        id: NodeId,
-        ancestors: &mut Ancestors,
-        each: &mut dyn FnMut(&str, &[Entry]) -> Outcome,
-    ) -> Outcome {
-        ancestors.enter(id, path)?;
-        let entries = node::entries(&*place.fs, id)?;
-        each(path, &entries)?;
-        let folders = entries.iter().filter(|entry| self.recursive && entry.attributes.kind == FileKind::Folder);
-        for Entry { name, attributes } in folders {
-            self.visit_folder(place, &format!("{path}/{name}"), attributes.id, ancestors, each)?;
+        // No recursion: folders may be as deep as they like.
+        let (mut ancestors, mut ahead) = (Ancestors::default(), vec![(place.path.clone(), place.attributes.id, 0)]);
+        while let Some((path, id, depth)) = ahead.pop() {
+            ancestors.enter(id, depth, &path)?;
+            let entries = node::entries(&*place.fs, id)?;
+            each(&path, &entries)?;
+            let folders = entries.iter().rev().filter(|entry| self.recursive && entry.attributes.kind == FileKind::Folder);
+            ahead.extend(folders.map(|Entry { name, attributes }| (format!("{path}/{name}"), attributes.id, depth + 1)));
         }
-        ancestors.leave();
         Ok(())
     }
 

@@ -36,6 +36,9 @@ pub(crate) struct Reband {
     /// Bytes of a band, from 1m to 8g; not needed to go on with what was interrupted
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     band_size: Option<u64>,
+    /// Take the nearest size that is possible, where --band-size is not
+    #[arg(long, requires = "band_size")]
+    round: bool,
     /// Bytes to copy in a second, at most
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     limit_rate: Option<u64>,
@@ -61,10 +64,13 @@ impl Reband {
         let path = source::image(&self.image)?;
         let bar = Bar::new(output);
         let progress = Limited::new(&bar, self.limit_rate);
-        let done = reband::reband(Path::new(&path), self.band_size, &self.opening.options(Access::ReadWrite), &progress)
+        let options = self.opening.options(Access::ReadWrite);
+        let done = reband::reband_to(Path::new(&path), self.band_size, self.round, &options, &progress)
             .map_err(|error| source::advise(error, &path))
             .advise(Kind::Cancelled, || format!("`bandsaw reband {path}` goes on with it"))
-            .advise(Kind::Invalid, || "--band-size takes sizes like 8m and 64m".to_owned())?;
+            .advise(Kind::Invalid, || {
+                "--band-size takes sizes like 8m and 64m; add --round to take the nearest possible size".to_owned()
+            })?;
         drop(bar);
         done.warnings.iter().for_each(|warning| output.warn(warning));
         let Rebanded { from, to, copied, resumed, .. } = done;

@@ -98,7 +98,7 @@ fn problems(found: &Examination) -> Vec<String> {
 impl Facts {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut tell =
-            |what: &str, lines: &[String]| lines.iter().try_for_each(|line| writeln!(out, "{what}: {}", output.name(line)));
+            |what: &str, lines: &[String]| lines.iter().try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)));
         tell("found", &self.problems)?;
         tell(if self.dry_run { "would repair" } else { "repaired" }, &self.repaired)?;
         tell("left", &self.refused)?;

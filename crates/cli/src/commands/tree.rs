@@ -1,12 +1,11 @@
 //! `bandsaw tree`: a volume, or a folder of it, as a tree.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem};
 use bandsaw::size;
 use clap::{Args, ValueHint};
-use serde::Serialize;
 
 use crate::failure::Outcome;
 use crate::node::{self, Ancestors, Node};
@@ -33,16 +32,6 @@ pub(crate) struct Tree {
     sizes: bool,
     #[command(flatten)]
     opening: Opening,
-}
-
-/// What `--json` prints: an object with its children in it.
-#[derive(Serialize)]
-struct Facts {
-    schema: u32,
-    root: Node,
-    folders: u64,
-    files: u64,
-    bytes: u64,
 }
 
 /// What is below the root: folders, files (whatever is no folder), and bytes in the files proper.
@@ -72,85 +61,128 @@ impl Tree {
         let volume = place.fs.volume().name;
         let name = if place.path.is_empty() { &volume } else { place.name() };
         if output.json() {
-            let mut walk = Walk { tree: self, fs: &*place.fs, ancestors: Ancestors::default(), totals: Totals::default() };
-            let root = walk.node(name, &place.path, &place.attributes, 0)?;
-            let Totals { folders, files, bytes } = walk.totals;
-            return output.facts(&Facts { schema: 1, root, folders, files, bytes }, |_| Ok(()));
+            return self.json(&place, name, output);
         }
         let mut out = output.stdout();
         writeln!(out, "{}", node::shown(output, name, place.attributes.kind))?;
-        let mut walk = Walk { tree: self, fs: &*place.fs, ancestors: Ancestors::default(), totals: Totals::default() };
-        if place.attributes.kind == FileKind::Folder {
-            walk.print(&place.path, &place.attributes, &mut String::new(), output, &mut out)?;
-        }
-        let Totals { folders, files, bytes } = walk.totals;
+        let mut totals = Totals::default();
+        let (mut rails, mut lengths) = (String::new(), Vec::new());
+        self.walk(&place, &mut totals, &mut |step| {
+            match step {
+                Step::Entry { name, attributes, is_last, depth, .. } => {
+                    let branch = output.paint(Style::Dim, &format!("{rails}{}", if is_last { "└── " } else { "├── " }));
+                    writeln!(out, "{branch}{}", self.line(&*place.fs, name, attributes, output)?)?;
+                    if self.goes_below(attributes, depth) {
+                        lengths.push(rails.len());
+                        rails.push_str(if is_last { "    " } else { "│   " });
+                    }
+                }
+                Step::Up => rails.truncate(lengths.pop().unwrap_or_default()),
+            }
+            Ok(())
+        })?;
+        let Totals { folders, files, bytes } = totals;
         let counts = format!("{}, {}", counted(folders, "folder", "folders"), counted(files, "file", "files"));
         writeln!(out, "\n{counts}, {:#}", size::display(bytes))?;
         Ok(out.flush()?)
     }
-}
 
-/// A walk from the root down.
-struct Walk<'a> {
-    tree: &'a Tree,
-    fs: &'a dyn FileSystem,
-    ancestors: Ancestors,
-    totals: Totals,
-}
-
-impl Walk<'_> {
-    fn goes_below(&self, depth: u32) -> bool {
-        self.tree.depth.is_none_or(|deepest| depth < deepest)
+    fn goes_below(&self, of: &Attributes, depth: u32) -> bool {
+        of.kind == FileKind::Folder && self.depth.is_none_or(|deepest| depth < deepest)
     }
 
-    /// The object with everything below it.
-    fn node(&mut self, name: &str, path: &str, of: &Attributes, depth: u32) -> Outcome<Node> {
-        let mut node = Node::new(self.fs, name, if path.is_empty() { "/" } else { path }, of)?;
-        if of.kind == FileKind::Folder && self.goes_below(depth) {
-            self.ancestors.enter(of.id, path)?;
-            let mut children = Vec::new();
-            for Entry { name, attributes } in node::entries(self.fs, of.id)? {
-                self.totals.add(&attributes);
-                children.push(self.node(&name, &format!("{path}/{name}"), &attributes, depth + 1)?);
-            }
-            node.children = Some(children);
-            self.ancestors.leave();
+    /// Tells `each` of everything below the first folder, depth first. There is no recursion: folders may be as deep as they like.
+    fn walk(&self, place: &Place, totals: &mut Totals, each: &mut dyn FnMut(Step<'_>) -> Outcome) -> Outcome {
+        if !self.goes_below(&place.attributes, 0) {
+            return Ok(());
         }
-        Ok(node)
-    }
-
-    /// The lines below a folder. `rails` is drawn in front of each: what continues from the levels above.
-    fn print(&mut self, path: &str, folder: &Attributes, rails: &mut String, output: &Output, out: &mut impl Write) -> Outcome {
-        self.ancestors.enter(folder.id, path)?;
-        let entries = node::entries(self.fs, folder.id)?;
-        let depth = u32::try_from(rails.chars().count() / RAIL).unwrap_or(u32::MAX);
-        for (i, Entry { name, attributes }) in entries.iter().enumerate() {
-            let is_last = i + 1 == entries.len();
-            self.totals.add(attributes);
-            let branch = output.paint(Style::Dim, &format!("{rails}{}", if is_last { "└── " } else { "├── " }));
-            writeln!(out, "{branch}{}", self.line(name, attributes, output)?)?;
-            if attributes.kind == FileKind::Folder && self.goes_below(depth + 1) {
-                let above = rails.len();
-                rails.push_str(if is_last { "    " } else { "│   " });
-                self.print(&format!("{path}/{name}"), attributes, rails, output, out)?;
-                rails.truncate(above);
+        let mut ancestors = Ancestors::default();
+        let mut open = |id, depth, path: String| -> Outcome<Level> {
+            ancestors.enter(id, depth, &path)?;
+            Ok(Level { entries: node::entries(&*place.fs, id)?.into_iter(), path })
+        };
+        let mut levels = vec![open(place.attributes.id, 0, place.path.clone())?];
+        while let Some(level) = levels.last_mut() {
+            let Some(Entry { name, attributes }) = level.entries.next() else {
+                levels.pop();
+                if !levels.is_empty() {
+                    each(Step::Up)?;
+                }
+                continue;
+            };
+            let (path, is_last) = (format!("{}/{name}", level.path), level.entries.len() == 0);
+            let depth = u32::try_from(levels.len()).unwrap_or(u32::MAX);
+            totals.add(&attributes);
+            each(Step::Entry { name: &name, path: &path, attributes: &attributes, is_last, depth })?;
+            if self.goes_below(&attributes, depth) {
+                levels.push(open(attributes.id, levels.len(), path)?);
             }
         }
-        self.ancestors.leave();
         Ok(())
     }
 
-    fn line(&self, name: &str, of: &Attributes, output: &Output) -> Outcome<String> {
+    fn line(&self, fs: &dyn FileSystem, name: &str, of: &Attributes, output: &Output) -> Outcome<String> {
         let mut line = node::shown(output, name, of.kind);
-        if self.tree.sizes && of.kind == FileKind::File {
+        if self.sizes && of.kind == FileKind::File {
             line = format!("[{:>12}]  {line}", of.size);
         }
-        if let Some(target) = node::target(self.fs, of)? {
+        if let Some(target) = node::target(fs, of)? {
             line = format!("{line} -> {}", output.name(&target));
         }
         Ok(line)
     }
+
+    /// The tree as one object, children within their folders, written once all of it is known.
+    fn json(&self, place: &Place, name: &str, output: &Output) -> Outcome {
+        let path = place.shown_path();
+        let (mut text, mut totals) = (String::from("{\n  \"schema\": 1,\n  \"root\": "), Totals::default());
+        let begin = |text: &mut String, node: &Node, is_folder: bool| -> Outcome {
+            let one = serde_json::to_string(node).map_err(io::Error::from)?;
+            match one.strip_suffix('}').filter(|_| is_folder) {
+                Some(open) => text.extend([open, ",\"children\":["]),
+                None => text.push_str(&one),
+            }
+            Ok(())
+        };
+        let is_folder = self.goes_below(&place.attributes, 0);
+        begin(&mut text, &Node::new(&*place.fs, name, path, &place.attributes)?, is_folder)?;
+        // Whether a comma comes before the next child.
+        let mut first = vec![true];
+        self.walk(place, &mut totals, &mut |step| {
+            let Step::Entry { name, path, attributes, depth, .. } = step else {
+                first.pop();
+                text.push_str("]}");
+                return Ok(());
+            };
+            let is_first = first.last_mut().map(|first| std::mem::replace(first, false));
+            text.push_str(if is_first == Some(true) { "\n" } else { ",\n" });
+            let is_folder = self.goes_below(attributes, depth);
+            begin(&mut text, &Node::new(&*place.fs, name, path, attributes)?, is_folder)?;
+            if is_folder {
+                first.push(true);
+            }
+            Ok(())
+        })?;
+        if is_folder {
+            text.push_str("]}");
+        }
+        let Totals { folders, files, bytes } = totals;
+        let mut out = output.stdout();
+        writeln!(out, "{text},\n  \"folders\": {folders},\n  \"files\": {files},\n  \"bytes\": {bytes}\n}}")?;
+        Ok(out.flush()?)
+    }
 }
 
-/// Characters that one level takes.
-const RAIL: usize = 4;
+/// A folder whose entries are being gone through.
+struct Level {
+    entries: std::vec::IntoIter<Entry>,
+    path: String,
+}
+
+/// What a walk comes to.
+enum Step<'a> {
+    /// An object; what is in it follows, if it is a folder that is gone into.
+    Entry { name: &'a str, path: &'a str, attributes: &'a Attributes, is_last: bool, depth: u32 },
+    /// The end of a folder but the first.
+    Up,
+}

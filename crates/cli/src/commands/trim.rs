@@ -123,7 +123,7 @@ impl Facts {
         for volume in &self.volumes {
             match &volume.refused {
                 None => writeln!(out, "{} on {}: {} free", volume.format, volume.place, exact(volume.free))?,
-                Some(why) => writeln!(out, "{} on {}: left alone, {}", volume.format, volume.place, output.name(why))?,
+                Some(why) => writeln!(out, "{} on {}: left alone, {}", volume.format, volume.place, output.text(why))?,
             }
         }
         if !self.holes {

@@ -216,7 +216,7 @@ impl Call {
     }
 }
 
-const GLOBAL: Global = Global { json: false, quiet: false, color: Color::Never };
+const GLOBAL: Global = Global { json: false, quiet: false, color: Color::Never, quoting: None };
 
 /// The option of this name, or of which this is the beginning and of no other.
 fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {

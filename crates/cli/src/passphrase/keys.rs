@@ -29,6 +29,14 @@ impl Unlocking {
     }
 }
 
+impl Unlocking {
+    /// Wipes the passphrases from memory, once everything is open.
+    pub(crate) fn forget(&self) {
+        self.image.passphrase.forget();
+        self.volume.passphrase.forget();
+    }
+}
+
 impl Keys for Unlocking {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         self.image.key(image)

@@ -4,11 +4,12 @@
 //! the second carry the prefix `--volume-`, those of the third `--new-`. Over one standard input they come in this order, each
 //! ended by a NUL.
 
+mod handed;
 mod keys;
 mod source;
 mod stdin;
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,6 +19,7 @@ use bandsaw::crypt::Secret;
 use bandsaw::{Error, Kind, Result};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, ValueHint, value_parser};
 
+pub(crate) use handed::hide;
 pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, certificate};
 use source::Source;
 
@@ -91,7 +93,8 @@ impl Role for TheNew {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PassphraseOf<R: Role> {
     source: Source,
-    known: OnceCell<Option<Secret>>,
+    /// `None`: not read yet.
+    known: RefCell<Option<Option<Secret>>>,
     role: PhantomData<R>,
 }
 
@@ -119,11 +122,17 @@ impl<R: Role> PassphraseOf<R> {
 
     /// What `read` gives, asked for no more than once.
     fn once(&self, read: impl FnOnce() -> Result<Option<Secret>>) -> Result<Option<Secret>> {
-        if let Some(known) = self.known.get() {
+        if let Some(known) = &*self.known.borrow() {
             return Ok(known.clone());
         }
         let secret = read()?;
-        Ok(self.known.get_or_init(|| secret).clone())
+        Ok(self.known.borrow_mut().insert(secret).clone())
+    }
+
+    /// Wipes it from memory: everything that it opens is open.
+    fn forget(&self) {
+        *self.known.borrow_mut() = None;
+        stdin::forget();
     }
 }
 
@@ -178,7 +187,7 @@ impl<R: Role> FromArgMatches for PassphraseOf<R> {
         } else {
             Source::Terminal
         };
-        Ok(Self { source, known: OnceCell::new(), role: PhantomData })
+        Ok(Self { source, known: RefCell::default(), role: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::crypt::Secret;
 use bandsaw::{Error, Kind, Result, platform};
 
-use super::stdin;
+use super::{handed, stdin};
 
 /// Longer ones are a mistake: the wrong file was named.
 pub(super) const LONGEST: usize = 64 << 10;
@@ -50,6 +50,9 @@ impl Source {
                 secret.map(Some).map_err(|error| failed(option, error))
             }
             Self::Variable(option, name) => {
+                if let Some(secret) = handed::read(option).map_err(|error| failed(option, error))? {
+                    return Ok(Some(secret));
+                }
                 let value = std::env::var_os(name).ok_or_else(|| {
                     Error::new(Kind::Invalid, option, "no such environment variable").named(name.to_string_lossy())
                 })?;

@@ -1,0 +1,106 @@
+//! Passphrases from the environment, which every process of the user can read in `/proc` for as long as this one lives.
+//!
+//! A process cannot wipe the environment that it was started with. So before anything else this program runs itself again with the
+//! variables removed, and hands what they hold over through pipes. A server in the background inherits the pipes unread.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use bandsaw::crypt::Secret;
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::source::all;
+use super::{Role, TheImage, TheNew, TheVolume};
+
+/// Tells the second run which pipe holds the passphrase of which option: `--passenv=5`, separated by spaces.
+const HANDED: &str = "BANDSAW_PASSENV";
+/// What a pipe takes at once, on every Linux and macOS.
+const LONGEST: usize = 16 << 10;
+
+/// The options that name an environment variable.
+const OPTIONS: [&str; 3] = [TheImage::OPTIONS[3], TheVolume::OPTIONS[3], TheNew::OPTIONS[3]];
+
+/// Runs this program again without the variables that its arguments, `words`, name. Returns where there is nothing to remove, and
+/// where that is not possible: the passphrases are read all the same.
+pub(crate) fn hide(words: &[OsString]) {
+    if std::env::var_os(HANDED).is_some() {
+        return;
+    }
+    let found: Vec<_> =
+        named(words).into_iter().filter_map(|(option, name)| Some((option, std::env::var_os(&name)?, name))).collect();
+    let (Some((program, args)), false) = (words.split_first(), found.is_empty()) else { return };
+    let Ok(this) = std::env::current_exe() else { return };
+    let mut command = Command::new(this);
+    command.arg0(program).args(args);
+    let (mut pipes, mut told) = (Vec::new(), Vec::new());
+    for (option, value, name) in found {
+        let value = Secret::new(value.into_vec());
+        let Ok(pipe) = pipe_of(&value) else { return };
+        told.push(format!("{option}={}", pipe.as_raw_fd()));
+        pipes.push(pipe);
+        command.env_remove(name);
+    }
+    // Only returns if it fails.
+    let _ = command.env(HANDED, told.join(" ")).exec();
+}
+
+/// A pipe that holds `value` and stays open in programs that this one runs.
+fn pipe_of(value: &[u8]) -> io::Result<OwnedFd> {
+    if value.len() > LONGEST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let (read, mut write) = io::pipe()?;
+    write.write_all(value)?;
+    fcntl_setfd(&read, FdFlags::empty())?;
+    Ok(read.into())
+}
+
+/// The options among `words` that name a variable, and the variables.
+fn named(words: &[OsString]) -> Vec<(&'static str, OsString)> {
+    let mut found = Vec::new();
+    let mut rest = words.iter().skip(1).take_while(|word| *word != "--");
+    while let Some(word) = rest.next() {
+        for option in OPTIONS {
+            let value = match word.as_bytes().strip_prefix(option.as_bytes()) {
+                Some([]) => rest.next().cloned(),
+                Some([b'=', value @ ..]) => Some(OsStr::from_bytes(value).to_owned()),
+                _ => continue,
+            };
+            found.extend(value.map(|value| (option, value)));
+            break;
+        }
+    }
+    found
+}
+
+/// The passphrase that the first run handed over for `option`. It can be read once.
+pub(super) fn read(option: &str) -> io::Result<Option<Secret>> {
+    let Some(told) = std::env::var(HANDED).ok() else { return Ok(None) };
+    let number = told.split(' ').find_map(|one| one.strip_prefix(option)?.strip_prefix('=')?.parse::<u32>().ok());
+    number.map(|number| File::open(format!("/dev/fd/{number}")).and_then(all)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_found_as_they_are_given() {
+        let words: Vec<OsString> =
+            "bandsaw cat --passenv A --volume-passenv=B x --new-passenv -- --passenv C".split(' ').map(OsString::from).collect();
+        let expected = [("--passenv", "A"), ("--volume-passenv", "B")].map(|(option, name)| (option, OsString::from(name)));
+        assert_eq!(named(&words), expected);
+    }
+
+    #[test]
+    fn a_pipe_holds_what_was_written_before_anybody_reads() {
+        let pipe = pipe_of(&[7; LONGEST]).unwrap();
+        assert_eq!(all(File::open(format!("/dev/fd/{}", pipe.as_raw_fd())).unwrap()).unwrap().len(), LONGEST);
+        assert!(pipe_of(&[7; LONGEST + 1]).is_err());
+    }
+}
