@@ -50,7 +50,8 @@ fn import(folder: &Path) -> Result<Tree, Error> {
 }
 
 fn extract(volume: &HfsPlus, target: &Path) -> Exported {
-    to_folder(volume, "/", target, &export::FolderOptions::default(), &Silent).unwrap()
+    let options = export::FolderOptions { special_files: true, setuid: true, ..Default::default() };
+    to_folder(volume, "/", target, &options, &Silent).unwrap()
 }
 
 /// What is known of everything below a folder, by path.

@@ -55,7 +55,8 @@ fn volume_bytes(image: &Image, offset: u64, scratch: &Path) -> Option<Vec<u8>> {
 }
 
 fn open(bytes: Vec<u8>) -> Result<HfsPlus, Error> {
-    HfsPlus::open(Arc::new(Memory::read_only(bytes)))
+    // The manifest counts the files of the journal, too.
+    Ok(HfsPlus::open(Arc::new(Memory::read_only(bytes)))?.system_files(true))
 }
 
 fn check_file(volume: &HfsPlus, seen: &BTreeMap<String, Attributes>, file: &KnownFile, image: &str) {

@@ -285,8 +285,8 @@ fn what_is_written_in_between_survives_power_cuts() {
 fn what_cannot_be_done_changes_nothing() {
     let cases: [(Option<u64>, &str, &str); 5] = [
         (None, "", "a size is needed"),
-        (Some(MIB - 512), "", "expected a band size"),
-        (Some(MIB + 100), "", "expected a band size"),
+        (Some(MIB - 512), "", "the nearest is 1048576"),
+        (Some(MIB + 100), "", "the nearest are 1048576 and 1049088"),
         (Some(2 * MIB), "bands/0A", "band a is called so"),
         (Some(2 * MIB), "bands/2", "expected at most 1048576 bytes"),
     ];
