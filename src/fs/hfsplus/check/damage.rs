@@ -27,6 +27,15 @@ pub(in crate::fs::hfsplus) const VOLUME: &[Case] = &[
     (|v| v.header().catalog_file.total_blocks = 0.into(), Severity::Damage, "has no catalog file"),
     (|v| v.header().catalog_file.extents[0].start_block = 0xFFFF_0000.into(), Severity::Damage, "reach past the volume"),
     (|v| v.header().allocation_file.logical_size = 1.into(), Severity::Damage, "bytes expected for"),
+    (
+        |v| {
+            // The same in both headers.
+            v.header().catalog_file.logical_size = (1 << 40).into();
+            v.alternate().catalog_file.logical_size = (1 << 40).into();
+        },
+        Severity::Damage,
+        "catalog file: 1099511627776 bytes in blocks",
+    ),
     (|v| v.header().data_clump_size = 5.into(), Severity::Warning, "the clump of data forks"),
     (|v| v.header().rsrc_clump_size = (2 << 20).into(), Severity::Warning, "the clump of resource forks"),
     (|v| v.header().catalog_file.clump_size = 5.into(), Severity::Warning, "the clump of the catalog file"),

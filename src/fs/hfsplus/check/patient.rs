@@ -56,7 +56,7 @@ impl Patient {
     }
 
     /// Where a file of the volume begins; ours lie in one piece.
-    pub(super) fn start(&mut self, tree: Cnid) -> usize {
+    pub(in crate::fs::hfsplus) fn start(&mut self, tree: Cnid) -> usize {
         let block_size = self.header().block_size.get();
         AllocBlock(self.fork(tree).extents[0].start_block.get()).offset(block_size) as usize
     }

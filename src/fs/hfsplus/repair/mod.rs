@@ -263,6 +263,9 @@ fn put_together(
     let space = salvage::space(device.clone(), header);
     let salvage = Salvage { space: &space, header, alternate: alternate.as_ref(), progress };
     let catalog = salvage.tree(TreeKind::Catalog(header.variant))?;
+    if catalog.records.is_empty() {
+        return Err(Error::new(Kind::Corrupt, LAYER, "no record of the catalog can be found, so that nothing is written"));
+    }
     let overflow = salvage.tree(TreeKind::Extents)?;
     let values = salvage.tree(TreeKind::Attributes)?;
     for (tree, name) in [(&catalog, "catalog"), (&overflow, "extents tree"), (&values, "attributes tree")] {

@@ -92,7 +92,7 @@ impl Salvage<'_> {
 
     /// The tree's file: where the first header says, else where the alternate does.
     pub(super) fn file(&self, id: Cnid, name: &'static str) -> Result<Option<ForkDevice>> {
-        let overflow = Overflow::open(self.space, &self.header.raw.extents_file).ok();
+        let overflow = Overflow::open(self.space, &self.whole(self.header.raw.extents_file)).ok();
         let fork_in = |raw: &VolumeHeaderRaw| -> ForkRaw {
             match id {
                 Cnid::EXTENTS => raw.extents_file,
@@ -102,7 +102,7 @@ impl Salvage<'_> {
             }
         };
         for raw in std::iter::once(&self.header.raw).chain(self.alternate) {
-            let fork = fork_in(raw);
+            let fork = self.whole(fork_in(raw));
             if fork.total_blocks.get() == 0 {
                 continue;
             }
@@ -117,6 +117,12 @@ impl Salvage<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// A fork with all that is in its blocks: trees fill theirs, and the size may be what is damaged.
+    fn whole(&self, fork: ForkRaw) -> ForkRaw {
+        let size = u64::from(fork.total_blocks.get()) * u64::from(self.header.block_size);
+        ForkRaw { logical_size: size.into(), ..fork }
     }
 
     /// Adds the records of every leaf of the file. Where free nodes may hold what was deleted long ago, that is

@@ -228,6 +228,19 @@ fn an_object_in_no_folder_is_put_where_its_thread_leads() {
 }
 
 #[test]
+fn a_volume_is_not_made_empty() {
+    let mut patient = Patient::new(false);
+    let start = patient.start(Cnid::CATALOG);
+    let fork = patient.fork(Cnid::CATALOG);
+    patient.bytes[start..start + fork.logical_size.get() as usize].fill(0);
+    let damaged = patient.bytes.clone();
+    let device = Arc::new(Memory::from(patient.bytes));
+    let refused = Repair::plan(device.clone(), &Silent).and_then(|repair| repair.apply(&Silent)).unwrap_err();
+    assert!(refused.to_string().contains("no record of the catalog"), "{refused}");
+    assert_eq!(device.to_vec(), damaged);
+}
+
+#[test]
 fn a_folder_whose_thread_lost_its_number_keeps_its_own() {
     let mut patient = Patient::new(false);
     let whole = items(patient.bytes.clone());
