@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{self, Bundle};
-use bandsaw::crypt::{Device, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::error::Place;
 use bandsaw::open::{self, CreateOptions, Examination, OpenOptions, Verdict};
@@ -272,6 +272,7 @@ fn encrypted() -> Vec<u8> {
         key_bits: 128,
         block: 512,
         iterations: LEAST_ITERATIONS,
+        key_wrap: KeyWrap::TripleDes,
         passphrase: Some(passphrase),
         certificates: Vec::new(),
     };
@@ -289,7 +290,7 @@ fn encryption_headers() {
     let cases: &[Case] = &[
         ("data past the end", |file| file[0x3c] = 1, Damage, "encryption header", DATA + disk().len() as u64),
         ("an entry behind the data", |file| file[0x54] = 9, Damage, "encryption key entry", 9 << 24 | 0x60),
-        ("an entry of no known kind", |file| file[0x4f] = 3, Damage, "encryption header", 0x48),
+        ("an entry of no known kind", |file| file[0x4f] = 3, Note, "encryption key entry", 0x4c),
         ("no entry", |file| file[0x4b] = 0, Damage, "encryption header", 0x48),
         ("more entries than fit", |file| file[0x48] = 9, Damage, "encryption header", 0x48),
         ("a salt longer than its field", |file| file[0x60 + 0x0f] = 99, Damage, "encryption key entry", 0x6c),
@@ -319,6 +320,7 @@ fn encrypted_bundles() {
         key_bits: 128,
         block: 512,
         iterations: LEAST_ITERATIONS,
+        key_wrap: KeyWrap::TripleDes,
         passphrase: Some(passphrase),
         certificates: Vec::new(),
     };

@@ -7,10 +7,12 @@ use std::fs;
 
 use bandsaw::Kind;
 use bandsaw::address::VolumeSelector;
-use bandsaw::crypt::{Secret, WayIn};
+use bandsaw::crypt::{KeyWrap, Secret, WayIn};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
+use bandsaw::ops::repair::{How, repair};
 use bandsaw::ops::verify::verify;
+use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
 use common::corpus::{self, sha256};
 use common::opened::{self, KINDS};
@@ -75,7 +77,10 @@ fn without_the_passphrase_an_image_tells_how_it_is_locked() {
         assert_eq!(error.kind(), Kind::WrongKey);
         assert!(error.to_string().contains("a passphrase is needed"), "{error}");
         let [Layer::File(_), Layer::Crypt(description)] = &layers[..] else { panic!("{layers:?}") };
-        assert_eq!((description.version, &description.ways_in[..]), (version, &[WayIn::Passphrase { iterations: 1000 }][..]));
+        assert_eq!(
+            (description.version, &description.ways_in[..]),
+            (version, &[WayIn::Passphrase { iterations: 1000, wrap: KeyWrap::TripleDes }][..])
+        );
         let wrong = Secret::new(b"not it".to_vec());
         let error = open::open(&path, &OpenOptions { keys: Some(&wrong), ..OpenOptions::default() }).unwrap_err();
         assert_eq!(error.kind(), Kind::WrongKey);
@@ -100,6 +105,44 @@ fn encrypted_images_are_changed_in_place() {
     assert_eq!(image.disk().read_vec(50_001, 12).unwrap(), b"written here");
     let cipher = fs::read(&path).unwrap();
     assert!(!cipher.windows(12).any(|bytes| bytes == b"written here"), "nothing is stored in plain");
+}
+
+/// Made by macOS in 2018: its cipher blocks are numbered from 0 in every band.
+#[test]
+fn an_encrypted_bundle_of_several_bands_is_in_order() {
+    let name = "an_encrypted_bundle_of_several_bands_is_in_order";
+    let Some(known) = corpus::image(name, "encrypted/jief-Test1Enc.sparsebundle") else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let path = opened::place(&known, scratch.path()).unwrap();
+    let secret = Secret::new(known.entry()["encrypted"]["password"].as_str().unwrap().into());
+    let options = OpenOptions { keys: Some(&secret), ..OpenOptions::default() };
+    let found = open::examine(&path, &options, &Silent).unwrap();
+    assert_eq!(found.problems.count(Severity::Damage) + found.problems.count(Severity::Warning), 0, "{:?}", found.problems);
+    let writing = OpenOptions { access: Access::ReadWrite, ..options };
+    for how in [How::DryRun, How::Apply] {
+        let repaired = repair(&path, &writing, how, &Silent).unwrap();
+        assert!(repaired.steps.is_empty() && repaired.refused.is_empty(), "{repaired:?}");
+    }
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let image = open::open(&path, &OpenOptions { access, ..options }).unwrap();
+        assert_eq!(image.bundle().unwrap().band_count(), 5);
+        assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"));
+        assert!(image.warnings().is_empty(), "{:?}", image.warnings());
+    }
+}
+
+/// Written by a current macOS: the keys are wrapped with AES-192.
+#[test]
+fn keys_that_aes_wraps_are_unwrapped() {
+    let Some(known) = corpus::image("keys_that_aes_wraps_are_unwrapped", "encrypted/fstool-encrcdsa-aes128-fat12.dmg") else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let path = opened::place(&known, scratch.path()).unwrap();
+    let secret = Secret::new(known.entry()["encrypted"]["password"].as_str().unwrap().into());
+    let image = open::open(&path, &OpenOptions { keys: Some(&secret), ..OpenOptions::default() }).unwrap();
+    assert_eq!(image.encryption().unwrap().ways_in, [WayIn::Passphrase { iterations: 625_000, wrap: KeyWrap::Aes192 }]);
+    assert_eq!(Some(disk_sum(&image).as_str()), known.text("media_sha256"));
 }
 
 #[test]

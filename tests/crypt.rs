@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bandsaw::crypt::{Device, Locked, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::{Kind, Result};
 use common::corpus;
@@ -67,7 +67,14 @@ fn a_header_that_lies_is_refused() {
 fn made() -> Vec<u8> {
     let file = Arc::new(Memory::zeros(0));
     let passphrase = Some(Secret::new(b"right".to_vec()));
-    let protection = Protection { key_bits: 256, block: 512, iterations: 1000, passphrase, certificates: Vec::new() };
+    let protection = Protection {
+        key_bits: 256,
+        block: 512,
+        iterations: 1000,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase,
+        certificates: Vec::new(),
+    };
     let device = Device::create(file.clone(), &protection).unwrap();
     device.set_len(1 << 20, Leave::Zeros).unwrap();
     device.flush().unwrap();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bandsaw::crypt::{Certificate, Device, Key, KeyRing, Locked, NewWay, PrivateKey, Protection, Secret, WayIn, erase_keys};
+use bandsaw::crypt::{
+    Certificate, Device, Key, KeyRing, KeyWrap, Locked, NewWay, PrivateKey, Protection, Secret, WayIn, erase_keys,
+};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
@@ -20,7 +22,7 @@ fn word(text: &str) -> Key {
 }
 
 fn new_word(text: &str) -> NewWay {
-    NewWay::Passphrase { passphrase: Secret::new(text.into()), iterations: 2 }
+    NewWay::Passphrase { passphrase: Secret::new(text.into()), iterations: 2, wrap: KeyWrap::TripleDes }
 }
 
 fn new_certificate() -> NewWay {
@@ -34,7 +36,14 @@ fn private(pem: &[u8]) -> Key {
 /// An image in `file` that the passphrase `old` opens.
 fn make(file: &Arc<dyn BlockDevice>) {
     let passphrase = Some(Secret::new(b"old".to_vec()));
-    let protection = Protection { key_bits: 256, block: 512, passphrase, iterations: 2, certificates: Vec::new() };
+    let protection = Protection {
+        key_bits: 256,
+        block: 512,
+        passphrase,
+        iterations: 2,
+        key_wrap: KeyWrap::TripleDes,
+        certificates: Vec::new(),
+    };
     let device = Device::create(file.clone(), &protection).unwrap();
     device.set_len(4096, Leave::Zeros).unwrap();
     device.write_at(1000, TEXT).unwrap();
@@ -101,7 +110,7 @@ fn several_ways_in() {
     assert_eq!(ring(&file, &word("second")).insert(&new_certificate()).unwrap(), 0);
     assert_eq!(ring(&file, &word("old")).insert(&new_word("third")).unwrap(), 3);
     let id = Certificate::parse(CERTIFICATE_DER).unwrap().id().to_vec();
-    let passphrase = WayIn::Passphrase { iterations: 2 };
+    let passphrase = WayIn::Passphrase { iterations: 2, wrap: KeyWrap::TripleDes };
     let expected = [WayIn::PublicKey { id, bits: 2048 }, passphrase.clone(), passphrase.clone(), passphrase];
     assert_eq!(ways(&file), expected);
     for key in [word("old"), word("second"), word("third"), private(OWNER), private(OWNER_PKCS1)] {
@@ -122,7 +131,8 @@ fn several_ways_in() {
 fn a_certificate_may_be_the_only_way_in() {
     let file: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
     let certificates = vec![Certificate::parse(CERTIFICATE).unwrap()];
-    let protection = Protection { key_bits: 128, block: 4096, passphrase: None, iterations: 0, certificates };
+    let protection =
+        Protection { key_bits: 128, block: 4096, passphrase: None, iterations: 0, key_wrap: KeyWrap::TripleDes, certificates };
     let device = Device::create(file.clone(), &protection).unwrap();
     device.set_len(4096, Leave::Zeros).unwrap();
     device.write_at(1000, TEXT).unwrap();
@@ -267,4 +277,140 @@ fn an_entry_in_an_unknown_form_is_named() {
         file.write_at(place, &was).unwrap();
     }
     assert!(opens(&file, &private(OWNER)));
+}
+
+/// Certificate entries have the size that macOS gives them, and stand first.
+#[test]
+fn certificate_entries_are_as_macos_writes_them() {
+    let file = image();
+    ring(&file, &word("old")).insert(&new_certificate()).unwrap();
+    let directory: Vec<u64> =
+        file.read_vec(0x48, 44).unwrap().as_chunks::<4>().0.iter().map(|word| u64::from(u32::from_be_bytes(*word))).collect();
+    // The count; of each entry its kind, and in two halves its place and its size.
+    assert_eq!(directory, [2, 2, 0, 0x74, 0, 564, 1, 0, 0x74 + 564, 0, 616]);
+}
+
+const WRAPS: [KeyWrap; 4] = [KeyWrap::TripleDes, KeyWrap::Aes128, KeyWrap::Aes192, KeyWrap::Aes256];
+
+fn wrapped(text: &str, wrap: KeyWrap) -> NewWay {
+    NewWay::Passphrase { passphrase: Secret::new(text.into()), iterations: 3, wrap }
+}
+
+#[test]
+fn passphrases_change_among_all_ways_of_wrapping() {
+    for key_bits in [128, 256] {
+        let file: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(0));
+        let passphrase = Some(Secret::new(b"old".to_vec()));
+        let key_wrap = KeyWrap::Aes192;
+        let protection = Protection { key_bits, block: 512, passphrase, iterations: 2, key_wrap, certificates: Vec::new() };
+        let device = Device::create(file.clone(), &protection).unwrap();
+        device.set_len(4096, Leave::Zeros).unwrap();
+        device.write_at(1000, TEXT).unwrap();
+        device.flush().unwrap();
+        // As measured: algorithm AES, 192 bits, a vector of 8 bytes, 41 or 57 bytes and 7 of padding.
+        let entry = file.read_vec(0x60, 0x68).unwrap();
+        assert_eq!(entry[0x30..0x34], [0, 0, 0, 8]);
+        assert_eq!(entry[0x54..0x5C], [0, 0, 0, 192, 0x80, 0, 0, 1]);
+        assert_eq!(entry[0x64..0x68], [0, 0, 0, if key_bits == 128 { 48 } else { 64 }]);
+        assert!(opens(&file, &word("old")) && !opens(&file, &word("Old")));
+        for from in WRAPS {
+            for to in WRAPS {
+                ring(&file, &word("old")).replace(0, &wrapped("old", from)).unwrap();
+                ring(&file, &word("old")).replace(0, &wrapped("new", to)).unwrap();
+                assert_eq!(ways(&file), [WayIn::Passphrase { iterations: 3, wrap: to }]);
+                assert!(opens(&file, &word("new")) && !opens(&file, &word("old")), "{from} to {to}");
+                ring(&file, &word("new")).replace(0, &wrapped("old", from)).unwrap();
+            }
+        }
+        for wrap in WRAPS {
+            ring(&file, &word("old")).insert(&wrapped(&wrap.to_string(), wrap)).unwrap();
+        }
+        assert!(WRAPS.iter().all(|wrap| opens(&file, &word(&wrap.to_string()))) && opens(&file, &word("old")));
+        ring(&file, &word("AES-128")).remove(0).unwrap();
+        assert!(!opens(&file, &word("old")) && opens(&file, &word("3DES")));
+    }
+}
+
+/// Changes `bytes` of entry `number`, as it stands in the header.
+fn change_entry(file: &Arc<dyn BlockDevice>, number: u64, at: u64, bytes: &[u8]) -> Vec<u8> {
+    let place = u64::from_be_bytes(file.read_array(0x4C + 20 * number + 4).unwrap());
+    file.write_at(place + at, bytes).unwrap();
+    file.read_vec(place, 616).unwrap()
+}
+
+#[test]
+fn what_is_not_understood_blocks_nothing_and_is_kept() {
+    // Of the second of three passphrases: what is changed, to what, and in which words it is told.
+    let cases: [(u64, &[u8], &str); 9] = [
+        (0x00, &[0, 0, 0, 0x68], "key derivation 0x68"),
+        (0x04, &[0, 0, 0, 4], "derivation's MAC 0x4"),
+        (0x08, &[0xFF; 4], "4294967295 iterations"),
+        (0x08, &[0; 4], "0 iterations"),
+        (0x0C, &[0, 0, 0, 99], "salt of 99 bytes"),
+        (0x30, &[0, 0, 0, 12], "vector length 0xc"),
+        (0x54, &[0, 0, 1, 0], "wrapping key bits 0x100"),
+        (0x58, &[0x80, 0, 0, 9], "wrapping cipher 0x80000009"),
+        (0x64, &[0, 0, 0, 41], "wrapped keys of 41 bytes"),
+    ];
+    for (at, bytes, words) in cases {
+        let file = image();
+        ring(&file, &word("old")).insert(&new_word("second")).unwrap();
+        ring(&file, &word("old")).insert(&wrapped("third", KeyWrap::Aes256)).unwrap();
+        let kept = change_entry(&file, 1, at, bytes);
+        assert!(matches!(&ways(&file)[1], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)), "{:?}", ways(&file));
+        assert!(opens(&file, &word("old")) && opens(&file, &word("third")), "{words}");
+        let error = read(&file, &word("second")).unwrap_err();
+        assert!(error.kind() == Kind::WrongKey && error.message().contains(words), "{error}");
+        // Whatever is changed about the others, it stays as it is.
+        ring(&file, &word("third")).replace(0, &wrapped("first", KeyWrap::Aes128)).unwrap();
+        ring(&file, &word("first")).insert(&new_certificate()).unwrap();
+        ring(&file, &private(OWNER)).remove(3).unwrap();
+        let found = ways(&file);
+        assert!(matches!(&found[2], WayIn::Unknown { kind: 1, why, .. } if why.contains(words)), "{found:?}");
+        assert_eq!(change_entry(&file, 2, 0, &[]), kept, "{words}");
+        assert!(opens(&file, &word("first")) && opens(&file, &private(OWNER)) && !opens(&file, &word("third")));
+        ring(&file, &word("first")).remove(2).unwrap();
+        assert_eq!(ways(&file).len(), 2);
+    }
+}
+
+#[test]
+fn places_that_no_entry_has_block_nothing() {
+    let file = image();
+    ring(&file, &word("old")).insert(&new_word("second")).unwrap();
+    let whole = header(&file);
+    // The kind, the place and the size of the second entry.
+    for (at, bytes, words) in [
+        (0, [0, 0, 0, 0, 0, 0, 0, 3], "kind 3"),
+        (4, [0xFF; 8], "not between the directory and the data"),
+        (12, [0, 0, 0, 0, 0, 2, 0, 0], "not between the directory and the data"),
+        (12, [0, 0, 0, 0, 0, 0, 0, 9], "9 bytes"),
+    ] {
+        let bytes = if at == 0 { &bytes[4..] } else { &bytes[..] };
+        file.write_at(0x4C + 20 + at, bytes).unwrap();
+        assert!(opens(&file, &word("old")), "{words}");
+        assert!(matches!(&ways(&file)[1], WayIn::Unknown { why, .. } if why.contains(words)), "{:?}", ways(&file));
+        file.write_at(0, &whole).unwrap();
+    }
+    // One that leads nowhere cannot be kept, but it can go.
+    file.write_at(0x4C + 20 + 4, &[0xFF; 8]).unwrap();
+    assert_eq!(ring(&file, &word("old")).replace(0, &new_word("new")).unwrap_err().kind(), Kind::Corrupt);
+    ring(&file, &word("old")).remove(1).unwrap();
+    assert!(opens(&file, &word("old")) && ways(&file).len() == 1);
+    // Nor are two kept that share bytes.
+    file.write_at(0, &whole).unwrap();
+    let first = file.read_vec(0x50, 8).unwrap();
+    file.write_at(0x4C + 20 + 4, &first).unwrap();
+    assert!(opens(&file, &word("old")));
+    assert_eq!(ring(&file, &word("old")).insert(&new_word("new")).unwrap_err().kind(), Kind::Corrupt);
+}
+
+#[test]
+fn an_image_that_nothing_known_opens_says_why() {
+    let file = image();
+    change_entry(&file, 0, 0x58, &[0x80, 0, 0, 2]);
+    for key in [word("old"), private(OWNER)] {
+        let error = read(&file, &key).unwrap_err();
+        assert!(error.kind() == Kind::Unsupported && error.message().contains("wrapping cipher 0x80000002"), "{error}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::asif::{Asif, CreateOptions as AsifOptions, LayerKind};
-use bandsaw::crypt::{Device, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, BlockDevice, Leave, Memory};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::diagnose::{Cause, Diagnosis, diagnose};
@@ -55,6 +55,7 @@ fn encrypted() -> Vec<u8> {
             key_bits: 256,
             block: 512,
             iterations: LEAST_ITERATIONS,
+            key_wrap: KeyWrap::TripleDes,
             passphrase: Some(passphrase),
             certificates: Vec::new(),
         },

@@ -2,17 +2,22 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::Format;
-use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
-use bandsaw::device::{Access, BlockDeviceExt, Leave};
+use bandsaw::container::sparsebundle::{self, Bundle};
+use bandsaw::crypt::{Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret, Sectors};
+use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
 use bandsaw::fs::FileSystemExt;
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{self, Layout, NewVolume, Source};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::reband::reband;
+use bandsaw::ops::repair::{How, repair};
 use bandsaw::progress::{Progress, Silent};
+use bandsaw::store::Local;
 use bandsaw::testing::Random;
 use bandsaw::{Kind, Result};
 
@@ -60,7 +65,7 @@ fn what_is_made_opens_by_its_passphrase_alone() {
         };
         let image = open::create(&path, &options).unwrap();
         let unconfirmed = image.warnings().iter().any(|warning| warning.contains("no image made by macOS has confirmed"));
-        assert_eq!(unconfirmed, matches!(format, Format::Udsb | Format::Asif), "{:?}", image.warnings());
+        assert_eq!(unconfirmed, format == Format::Asif, "{:?}", image.warnings());
         assert!(image.disk().read_vec(0, 9 << 20).unwrap().iter().all(|byte| *byte == 0), "{format} is blank");
         image.disk().write_at(5 * MIB + 300, b"written in the clear").unwrap();
         image.disk().flush().unwrap();
@@ -290,7 +295,8 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
     };
     for (format, len, asked, block) in [
         (Format::Udsb, 2 << 40, None, 512),
-        (Format::Udsb, 3 << 40, None, 4096),
+        (Format::Udsb, 3 << 40, None, 512),
+        (Format::Udsb, 17 << 40, Some(512), 512),
         (Format::Udsb, MIB, Some(4096), 4096),
         (Format::Udsp, 3 << 40, None, 4096),
         (Format::Asif, 3 << 40, None, 4096),
@@ -301,17 +307,120 @@ fn cipher_blocks_follow_from_the_size_of_the_disk() {
         image.disk().write_at(len - 512, &[1; 512]).unwrap();
         assert_eq!(image.disk().read_vec(len - 512, 512).unwrap(), [1; 512], "{format} of {len}");
     }
-    for (format, len, asked) in [
-        (Format::Udsb, (16 << 40) + 4096, None),
-        (Format::Udrw, 17 << 40, None),
-        (Format::Asif, 16 << 40, None),
-        (Format::Udsb, 3 << 40, Some(512)),
-    ] {
+    for (format, len, asked) in
+        [(Format::Udrw, 17 << 40, None), (Format::Asif, 16 << 40, None), (Format::Udsp, 3 << 40, Some(512))]
+    {
         let path = folder.path().join("refused");
         let error = open::create(&path, &options(format, len, asked)).unwrap_err();
         assert_eq!(error.kind(), Kind::Limit, "{error}");
         assert!(!path.exists());
     }
+}
+
+/// Encrypts the bands of a bundle again as development versions did, with cipher blocks counted over the whole disk, but for
+/// those that `stays` says yes to.
+fn count_over_disk(path: &Path, band_size: u64, stays: impl Fn(u64) -> bool) {
+    let header = sparsebundle::encryption(&Local::new(path)).unwrap().unwrap();
+    let block = u64::from(header.describe().block);
+    let sectors = Sectors::new(&header.unlock(b"key").unwrap(), block as u32).unwrap();
+    for entry in fs::read_dir(path.join("bands")).unwrap() {
+        let band = entry.unwrap().path();
+        let number = u64::from_str_radix(band.file_name().unwrap().to_str().unwrap(), 16).unwrap();
+        if stays(number) {
+            continue;
+        }
+        let mut bytes = fs::read(&band).unwrap();
+        sectors.decrypt(0, &mut bytes).unwrap();
+        sectors.encrypt(number * band_size / block, &bytes.clone(), &mut bytes).unwrap();
+        fs::write(&band, bytes).unwrap();
+    }
+}
+
+/// A bundle with bands of 1 MiB that holds a volume with so many files, opened at once by the passphrase `key`.
+fn bundle_with_volume(folder: &Path, layout: Layout, format: NewFormat, files: u32) -> PathBuf {
+    let [tree, plain, path] = ["tree", "plain.img", "a.sparsebundle"].map(|name| folder.join(name));
+    fs::create_dir_all(&tree).unwrap();
+    for number in 0..files {
+        fs::write(tree.join(format!("{number} {}", "long name ".repeat(10))), b"contents").unwrap();
+    }
+    let source = Source::Folder(tree);
+    let volume = NewVolume { layout, name: "Old".to_owned(), format, block_size: None, source };
+    let options = create::CreateOptions { len: Some(40 * MIB), volume: Some(volume), ..create::CreateOptions::default() };
+    let made = create::create(&plain, options, &Silent).unwrap();
+    let protection = Protection {
+        key_bits: 128,
+        block: 512,
+        iterations: 1,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase: Some(secret("key")),
+        certificates: Vec::new(),
+    };
+    let options = sparsebundle::CreateOptions { len: 40 * MIB, band_size: Some(MIB) };
+    fs::create_dir(&path).unwrap();
+    let bundle = Bundle::create_encrypted(Arc::new(Local::new(&path)), &options, &protection).unwrap();
+    for at in (0..40 * MIB).step_by(64 << 10) {
+        bundle.write_at(at, &made.image.disk().read_vec(at, 64 << 10).unwrap()).unwrap();
+    }
+    bundle.flush().unwrap();
+    path
+}
+
+#[test]
+fn bundles_of_development_versions_are_not_written_to() {
+    let (everything, all_but_the_last) = (|_| false, |number: u64| number == 39);
+    let cases: [(_, _, _, &dyn Fn(u64) -> bool, _); 6] = [
+        (Layout::Gptspud, NewFormat::HfsPlus, 1, &everything, "the backup GPT"),
+        (Layout::None, NewFormat::HfsPlusJournaled, 1, &everything, "a volume header"),
+        (Layout::Gptspud, NewFormat::HfsPlus, 1, &all_but_the_last, "a tree node of partition 1"),
+        (Layout::None, NewFormat::Hfsx, 1, &all_but_the_last, "a tree node of the whole disk"),
+        (Layout::Gptspud, NewFormat::Apfs, 6000, &all_but_the_last, "an object of partition 1"),
+        (Layout::None, NewFormat::Apfs, 6000, &everything, "an object of the whole disk"),
+    ];
+    for (number, (layout, format, files, stays, found)) in cases.into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = bundle_with_volume(folder.path(), layout, format, files);
+        // What is counted as macOS does is written to.
+        let good = open(&path, Some("key"), Access::ReadWrite).unwrap();
+        assert!(good.warnings().is_empty() && good.file_system(None).is_ok(), "{:?}", good.warnings());
+        drop(good);
+        count_over_disk(&path, MIB, stays);
+        let error = open(&path, Some("key"), Access::ReadWrite).map(drop).unwrap_err();
+        let words = error.to_string();
+        assert!(error.kind() == Kind::Unsupported && words.contains("development version"), "{found}: {words}");
+        assert!(words.contains(found), "{found}: {words}");
+        if number > 0 {
+            continue;
+        }
+        let key = secret("key");
+        let options = OpenOptions { access: Access::ReadWrite, keys: Some(&key), ..OpenOptions::default() };
+        assert_eq!(reband(&path, Some(2 * MIB), &options, &Silent).unwrap_err().to_string(), words);
+        for how in [How::DryRun, How::Apply] {
+            assert_eq!(repair(&path, &options, how, &Silent).unwrap_err().to_string(), words);
+        }
+        // Reading warns, and a check says what is wrong.
+        let reading = open(&path, Some("key"), Access::ReadOnly).unwrap();
+        assert!(reading.warnings().iter().any(|warning| warning.contains("development version")));
+        let found = open::examine(&path, &options, &Silent).unwrap();
+        let told: Vec<_> = found.problems.into_iter().map(|problem| problem.error.to_string()).collect();
+        assert!(told.iter().any(|told| told.contains("development version")), "{told:?}");
+    }
+}
+
+/// Of contents that are not known nothing can be told: they are left to the user.
+#[test]
+fn contents_that_are_not_known_are_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sparsebundle");
+    let options = CreateOptions {
+        format: Format::Udsb,
+        len: 8 * MIB,
+        band_size: Some(MIB),
+        encryption: encryption("key", 256),
+        ..CreateOptions::default()
+    };
+    open::create(&path, &options).unwrap().disk().write_at(0, &Random::new(9).bytes(8 << 20)).unwrap();
+    count_over_disk(&path, MIB, |_| false);
+    assert!(open(&path, Some("key"), Access::ReadWrite).is_ok());
 }
 
 /// Stops after some bytes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage};
-use bandsaw::crypt::{Device, Locked, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
@@ -20,7 +20,14 @@ use proptest::prelude::*;
 
 /// Of one iteration: what is tested here is not the passphrase.
 fn protection(block: u32) -> Protection {
-    Protection { key_bits: 128, block, iterations: 1, passphrase: Some(Secret::new(b"key".to_vec())), certificates: Vec::new() }
+    Protection {
+        key_bits: 128,
+        block,
+        iterations: 1,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase: Some(Secret::new(b"key".to_vec())),
+        certificates: Vec::new(),
+    }
 }
 
 fn new_file(store: &dyn Store, block: u32) -> Result<Arc<dyn BlockDevice>> {

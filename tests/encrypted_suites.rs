@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bandsaw::container::sparsebundle::{self, Bundle, CreateOptions};
-use bandsaw::crypt::{Device, Locked, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, Memory};
 use bandsaw::store::{Local, MemoryStore, Open, Put, Store};
 use bandsaw::testing::conformance::{self, Devices};
@@ -22,7 +22,14 @@ const MIB: u64 = 1 << 20;
 
 /// Of as few iterations as there can be: what is tested here is not the passphrase.
 fn protection(key_bits: u32, block: u32) -> Protection {
-    Protection { key_bits, block, iterations: 1, passphrase: Some(Secret::new(b"key".to_vec())), certificates: Vec::new() }
+    Protection {
+        key_bits,
+        block,
+        iterations: 1,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase: Some(Secret::new(b"key".to_vec())),
+        certificates: Vec::new(),
+    }
 }
 
 fn new_file(store: &dyn Store, len: u64, block: u32) -> Result<Arc<dyn BlockDevice>> {

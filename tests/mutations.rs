@@ -17,7 +17,7 @@ use bandsaw::address::VolumeSelector;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{Cut, image_list, read_list};
-use bandsaw::crypt::{self, Protection, Secret};
+use bandsaw::crypt::{self, KeyWrap, Protection, Secret};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::segment::{SegmentOptions, segment};
@@ -140,6 +140,7 @@ fn encrypted() {
             key_bits: 128,
             block: 512,
             iterations: 1000,
+            key_wrap: KeyWrap::TripleDes,
             passphrase: Some(Secret::new(b"good".to_vec())),
             certificates: Vec::new(),
         };

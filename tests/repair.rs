@@ -9,7 +9,7 @@ use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
-use bandsaw::crypt::{Device, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
 use bandsaw::ops::repair::{How, Repaired, repair};
@@ -186,6 +186,7 @@ fn encrypted_images() {
         key_bits: 128,
         block: 512,
         iterations: LEAST_ITERATIONS,
+        key_wrap: KeyWrap::TripleDes,
         passphrase: Some(passphrase.clone()),
         certificates: Vec::new(),
     };

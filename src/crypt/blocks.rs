@@ -33,7 +33,7 @@ pub(crate) enum Blank {
 pub(crate) struct Blocks {
     sectors: Sectors,
     blank: Blank,
-    /// Blocks of which a part is being read or written, by number.
+    /// Blocks of which a part is being read or written, by their place among the plain bytes: numbers repeat across windows.
     parts: Units,
 }
 
@@ -43,12 +43,19 @@ pub(crate) struct Window<'a> {
     pub(crate) file: &'a dyn BlockDevice,
     pub(crate) at: u64,
     pub(crate) plain: u64,
+    /// The plain byte that block number 0 begins with, a whole number of blocks.
+    pub(crate) numbered_from: u64,
 }
 
 impl Window<'_> {
     /// The place in the file of the plain byte `offset`.
     fn place(&self, offset: u64) -> u64 {
         self.at + (offset - self.plain)
+    }
+
+    /// The number that the cipher counts the block by that begins with the plain byte `offset`.
+    fn number(&self, offset: u64, block: u64) -> u64 {
+        (offset - self.numbered_from) / block
     }
 }
 
@@ -91,8 +98,8 @@ impl Blocks {
             self.read_part(window, parts.first, parts.within, head)?;
         }
         if !whole.is_empty() {
-            let number = |piece: usize| parts.second + (piece * PIECE) as u64 / self.block();
-            spread::each_mut(whole, |piece, buf| self.read_whole(window, number(piece), buf))?;
+            let start = |piece: usize| parts.second + (piece * PIECE) as u64;
+            spread::each_mut(whole, |piece, buf| self.read_whole(window, start(piece), buf))?;
         }
         if !tail.is_empty() {
             self.read_part(window, parts.last, 0, tail)?;
@@ -109,8 +116,8 @@ impl Blocks {
             self.write_part(window, parts.first, parts.within, head)?;
         }
         if !whole.is_empty() {
-            let number = |piece: usize| parts.second + (piece * PIECE) as u64 / self.block();
-            spread::each(whole, |piece, buf| self.write_whole(window, number(piece), buf))?;
+            let start = |piece: usize| parts.second + (piece * PIECE) as u64;
+            spread::each(whole, |piece, buf| self.write_whole(window, start(piece), buf))?;
         }
         if !tail.is_empty() {
             self.write_part(window, parts.last, 0, tail)?;
@@ -131,9 +138,10 @@ impl Blocks {
         Ok(())
     }
 
-    /// Whole blocks, decrypted in the caller's buffer while the cache still holds them.
-    fn read_whole(&self, window: Window<'_>, number: u64, buf: &mut [u8]) -> Result<()> {
-        window.file.read_at(window.place(number * self.block()), buf)?;
+    /// Whole blocks from plain byte `offset` on, decrypted in the caller's buffer while the cache still holds them.
+    fn read_whole(&self, window: Window<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let number = window.number(offset, self.block());
+        window.file.read_at(window.place(offset), buf)?;
         if self.blank == Blank::Noise {
             return self.sectors.decrypt(number, buf);
         }
@@ -147,30 +155,33 @@ impl Blocks {
         Ok(())
     }
 
-    fn write_whole(&self, window: Window<'_>, number: u64, buf: &[u8]) -> Result<()> {
+    /// Whole blocks from plain byte `offset` on.
+    fn write_whole(&self, window: Window<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
             let cipher = scratch.bytes(buf.len());
-            self.sectors.encrypt(number, buf, cipher)?;
-            window.file.write_at(window.place(number * self.block()), cipher)
+            self.sectors.encrypt(window.number(offset, self.block()), buf, cipher)?;
+            window.file.write_at(window.place(offset), cipher)
         })
     }
 
-    fn read_part(&self, window: Window<'_>, number: u64, within: usize, part: &mut [u8]) -> Result<()> {
+    /// Bytes `within` the block that begins with plain byte `offset`.
+    fn read_part(&self, window: Window<'_>, offset: u64, within: usize, part: &mut [u8]) -> Result<()> {
         let mut block = [0; MOST_BLOCK];
         let block = &mut block[..self.block() as usize];
-        let _neighbours = self.parts.shared(number);
-        self.read_whole(window, number, block)?;
+        let _neighbours = self.parts.shared(offset / self.block());
+        self.read_whole(window, offset, block)?;
         part.copy_from_slice(&block[within..within + part.len()]);
         Ok(())
     }
 
-    fn write_part(&self, window: Window<'_>, number: u64, within: usize, part: &[u8]) -> Result<()> {
+    /// The same, read, patched and written as a whole.
+    fn write_part(&self, window: Window<'_>, offset: u64, within: usize, part: &[u8]) -> Result<()> {
         let mut block = [0; MOST_BLOCK];
         let block = &mut block[..self.block() as usize];
-        let _alone = self.parts.exclusive(number);
-        self.read_whole(window, number, block)?;
+        let _alone = self.parts.exclusive(offset / self.block());
+        self.read_whole(window, offset, block)?;
         block[within..within + part.len()].copy_from_slice(part);
-        self.write_whole(window, number, block)
+        self.write_whole(window, offset, block)
     }
 }
 
@@ -194,26 +205,28 @@ impl Scratch {
     }
 }
 
-/// A range cut at the borders of blocks: a part of the first, whole ones, a part of the last.
+/// A range cut at the borders of blocks: a part of the first, whole ones, a part of the last. Blocks are told by the plain byte
+/// that they begin with.
 struct Parts {
-    /// Number of the block that the head lies in, and where within it.
+    /// The block that the head lies in, and where within it.
     first: u64,
     within: usize,
     head: usize,
-    /// Number of the first whole block.
+    /// The first whole block.
     second: u64,
     whole: usize,
-    /// Number of the block that the tail begins.
+    /// The block that the tail begins.
     last: u64,
 }
 
 impl Parts {
     fn of(offset: u64, length: usize, block: u64) -> Self {
-        let (first, within, block) = (offset / block, (offset % block) as usize, block as usize);
+        let (within, block) = ((offset % block) as usize, block as usize);
+        let first = offset - within as u64;
         // A request within one block is all head, however it lies.
         let head = if within == 0 { 0 } else { length.min(block - within) };
         let whole = (length - head) / block * block;
-        let second = if head == 0 { first } else { first + 1 };
-        Self { first, within, head, second, whole, last: second + (whole / block) as u64 }
+        let second = if head == 0 { first } else { first + block as u64 };
+        Self { first, within, head, second, whole, last: second + whole as u64 }
     }
 }

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use zerocopy::FromBytes;
 
-use super::entry::{Content, Entry};
-use super::layout::{DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, TRAILER_SIZE, Trailer, TrailerRaw};
+use super::entry::Content;
+use super::layout::{
+    DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, PASSPHRASE, PUBLIC_KEY, TRAILER_SIZE, Trailer, TrailerRaw,
+};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
 use crate::{Error, Kind, Result};
@@ -36,7 +38,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
     }
     let raw = HeaderRaw::read_from_bytes(&file.read_array::<{ HEADER_SIZE as usize }>(0)?).map_err(|_| cut("it"))?;
     let header = Header::parse(&raw)?;
-    let (mut places, mut keys) = (Vec::new(), 0);
+    let (mut places, mut keys, mut unknown) = (Vec::new(), 0, 0);
     for n in 0..header.entries {
         let at = Header::directory_at(n);
         if at + size_of::<DirectoryRaw>() as u64 > len {
@@ -45,22 +47,29 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
         }
         let entry = file.read_array::<{ size_of::<DirectoryRaw>() }>(at)?;
         let entry = DirectoryRaw::read_from_bytes(&entry).map_err(|_| cut("the directory"))?;
-        match check_entry(file, &header, &entry) {
-            Ok((place, usable)) => {
-                keys += u32::from(usable);
-                places.push(place);
-                if !usable {
-                    let unknown = format!("key entry {n} is of kind {}, which is passed over", entry.kind);
-                    problems.add(Severity::Note, Error::unsupported(ENTRY, unknown).at(at));
-                }
+        let place = match place(file, &header, &entry) {
+            Ok(place) => place,
+            Err(error) => {
+                problems.add(Severity::Damage, error);
+                continue;
             }
-            // A way of wrapping that is not known does no harm to the others.
-            Err(error) if error.kind() == Kind::Unsupported => problems.add(Severity::Warning, error),
+        };
+        let kind = entry.kind.get();
+        match Content::read(file, kind, &place) {
+            Ok(_) => keys += 1,
+            // A kind or a way of wrapping that is not known does no harm to the others.
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Limit) => {
+                unknown += 1;
+                let severity = if matches!(kind, PASSPHRASE | PUBLIC_KEY) { Severity::Warning } else { Severity::Note };
+                let named = format!("key entry {} is passed over: {}", n + 1, error.message());
+                problems.add(severity, Error::new(error.kind(), ENTRY, named).at(at));
+            }
             Err(error) => problems.add(Severity::Damage, error),
         }
+        places.push(place);
     }
     overlaps(places, problems);
-    if keys == 0 {
+    if keys == 0 && unknown == 0 {
         let none = format!("none of the {} key entries could open the image", header.entries);
         problems.add(Severity::Damage, Error::corrupt(LAYER, 0x48, none));
     }
@@ -91,14 +100,13 @@ fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
     }
 }
 
-/// Where an entry is, and whether it is of a kind that opens images.
-fn check_entry(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Result<(Range<u64>, bool)> {
+/// The bytes of an entry, which are in the file.
+fn place(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Result<Range<u64>> {
     let place = entry.range(header)?;
     if place.end > file.info().len {
         return Err(Error::corrupt(ENTRY, place.start, "the file ends within the entry"));
     }
-    let content = Entry { kind: entry.kind.get(), range: place.clone(), content: Content::Unknown }.read_content(file)?;
-    Ok((place, !matches!(content, Content::Unknown)))
+    Ok(place)
 }
 
 fn overlaps(mut places: Vec<Range<u64>>, problems: &mut Problems) {

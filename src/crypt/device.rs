@@ -92,7 +92,7 @@ impl Device {
 
     /// The cipher text of all of it.
     fn window(&self) -> Window<'_> {
-        Window { file: &*self.file, at: self.header.data_offset, plain: 0 }
+        Window { file: &*self.file, at: self.header.data_offset, plain: 0, numbered_from: 0 }
     }
 
     fn grow(&self, from: u64, to: u64, leave: Leave) -> Result<()> {

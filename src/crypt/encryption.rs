@@ -2,7 +2,7 @@
 
 use super::blocks::Blocks;
 use super::header::Protection;
-use super::keys::{LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
+use super::keys::{KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, calibrate};
 use super::public_key::Certificate;
 use super::secret::Secret;
 use crate::{Error, Kind, Result};
@@ -14,11 +14,13 @@ const LAYER: &str = "encryption";
 pub struct Encryption {
     /// Bits of the AES key: 256 or 128.
     pub key_bits: u32,
-    /// Bytes of a cipher block, 512 or 4096. `None`: 512 as newer macOS writes, and 4096 for an image that may pass 2 TiB.
+    /// Bytes of a cipher block, 512 or 4096. `None`: 512 as newer macOS writes, and 4096 for a file that may pass 2 TiB.
     pub cipher_block: Option<u32>,
     /// Iterations of the passphrase's derivation, from [`LEAST_ITERATIONS`] to [`MOST_ITERATIONS`]. `None`: as many as take
     /// a quarter of a second here.
     pub iterations: Option<u32>,
+    /// The cipher around the keys that the passphrase opens.
+    pub key_wrap: KeyWrap,
     /// The passphrase.
     pub passphrase: Secret,
     /// Certificates whose private keys open the image, too.
@@ -28,7 +30,14 @@ pub struct Encryption {
 impl Encryption {
     /// AES-256, and the rest as it comes out.
     pub fn new(passphrase: Secret) -> Self {
-        Self { key_bits: 256, cipher_block: None, iterations: None, passphrase, certificates: Vec::new() }
+        Self {
+            key_bits: 256,
+            cipher_block: None,
+            iterations: None,
+            key_wrap: KeyWrap::TripleDes,
+            passphrase,
+            certificates: Vec::new(),
+        }
     }
 
     /// Refuses what no image can be like.
@@ -62,6 +71,7 @@ impl Encryption {
             key_bits: self.key_bits,
             block: self.block_for(most)?,
             iterations: self.iterations.unwrap_or_else(calibrate),
+            key_wrap: self.key_wrap,
             passphrase: Some(self.passphrase.clone()),
             certificates: self.certificates.clone(),
         })

@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
-use super::keys::{Derivation, KeyMaterial, random};
+use super::keys::{Derivation, KeyMaterial, KeyWrap, random};
 use super::layout::{
-    DIRECTORY_SIZE, DirectoryRaw, Header, PASSPHRASE, PASSPHRASE_SIZE, PUBLIC_KEY, PUBLIC_KEY_SIZE, Passphrase, PassphraseRaw,
-    PublicKey, PublicKeyRaw,
+    DIRECTORY_SIZE, DirectoryRaw, Header, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE, PUBLIC_KEY, PUBLIC_KEY_SIZE,
+    Passphrase, PassphraseRaw, PublicKey, PublicKeyRaw,
 };
 use super::public_key::Certificate;
 use super::secret::Secret;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption key entry";
 
@@ -24,6 +24,8 @@ pub enum WayIn {
     Passphrase {
         /// Of its derivation.
         iterations: u32,
+        /// The cipher around the image's keys.
+        wrap: KeyWrap,
     },
     /// The private key that belongs to a certificate.
     PublicKey {
@@ -32,10 +34,14 @@ pub enum WayIn {
         /// Of its modulus.
         bits: u32,
     },
-    /// Something that nobody has described.
+    /// An entry that is not understood. It keeps no other from opening the image.
     Unknown {
         /// Its kind.
         kind: u32,
+        /// What is not understood.
+        why: String,
+        /// Whether it is unknown, damaged, or asks for too much.
+        error: Kind,
     },
 }
 
@@ -48,6 +54,8 @@ pub enum NewWay {
         passphrase: Secret,
         /// Of its derivation.
         iterations: u32,
+        /// The cipher around the image's keys.
+        wrap: KeyWrap,
     },
     /// The private key that belongs to this certificate.
     Certificate(Certificate),
@@ -57,7 +65,7 @@ pub enum NewWay {
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) kind: u32,
-    /// Where it stands.
+    /// Its place, empty where the directory tells of one that no entry can have.
     pub(super) range: Range<u64>,
     pub(super) content: Content,
 }
@@ -66,7 +74,8 @@ pub(super) struct Entry {
 pub(super) enum Content {
     Passphrase(Passphrase),
     PublicKey(PublicKey),
-    Unknown,
+    /// Not understood, and why.
+    Unknown(Kind, String),
 }
 
 impl Entry {
@@ -76,38 +85,35 @@ impl Entry {
         for n in 0..header.entries {
             let bytes = file.read_array::<{ DIRECTORY_SIZE as usize }>(Header::directory_at(n))?;
             let directory: DirectoryRaw = transmute!(bytes);
-            entries.push(Self { kind: directory.kind.get(), range: directory.range(header)?, content: Content::Unknown });
-        }
-        check_overlaps(&entries)?;
-        for entry in &mut entries {
-            entry.content = entry.read_content(file)?;
+            entries.push(Self::read(file, header, &directory)?);
         }
         Ok(entries)
     }
 
-    /// What stands there, whatever was read before.
-    pub(super) fn read_content(&self, file: &dyn BlockDevice) -> Result<Content> {
-        let at = self.range.start;
-        match self.kind {
-            PASSPHRASE => {
-                let bytes = self.bytes(file)?;
-                let (raw, _) = PassphraseRaw::ref_from_prefix(&bytes).map_err(|_| self.short("a passphrase", PASSPHRASE_SIZE))?;
-                Passphrase::parse(raw, at).map(Content::Passphrase)
+    /// The entry that `directory` leads to. Only what keeps the file from being read is an error: an entry that is not
+    /// understood must not keep another from opening the image.
+    fn read(file: &dyn BlockDevice, header: &Header, directory: &DirectoryRaw) -> Result<Self> {
+        let kind = directory.kind.get();
+        let found = directory.range(header).and_then(|range| Ok((range.clone(), Content::read(file, kind, &range))));
+        let (range, content) = match found {
+            Ok((range, content)) => (range, content),
+            Err(error) => (0..0, Err(error)),
+        };
+        let content = match content {
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Corrupt | Kind::Limit) => {
+                Content::Unknown(error.kind(), error.message().to_owned())
             }
-            PUBLIC_KEY => {
-                let mut bytes = self.bytes(file)?;
-                // Whoever stores no more of the last field than is used is understood as well.
-                bytes.resize(PUBLIC_KEY_SIZE as usize, 0);
-                let raw = PublicKeyRaw::read_from_bytes(&bytes).map_err(|_| self.short("a public key", PUBLIC_KEY_SIZE))?;
-                PublicKey::parse(&raw, at).map(Content::PublicKey)
-            }
-            _ => Ok(Content::Unknown),
-        }
+            content => content?,
+        };
+        Ok(Self { kind, range, content })
     }
 
-    /// All of it, as stored.
+    /// All of it, as stored. [`Kind::Corrupt`] where the directory leads to no place.
     pub(super) fn bytes(&self, file: &dyn BlockDevice) -> Result<Vec<u8>> {
-        file.read_vec(self.range.start, (self.range.end - self.range.start) as usize)
+        match &self.content {
+            Content::Unknown(_, why) if self.range.is_empty() => Err(Error::new(Kind::Corrupt, LAYER, why.clone())),
+            _ => file.read_vec(self.range.start, (self.range.end - self.range.start) as usize),
+        }
     }
 
     /// What it holds for a private key, with its number.
@@ -118,16 +124,44 @@ impl Entry {
         }
     }
 
-    fn short(&self, what: &str, size: u64) -> Error {
-        let found = self.range.end - self.range.start;
-        Error::corrupt(LAYER, self.range.start, format!("{found} bytes where {what} has {size}"))
-    }
-
     pub(super) fn describe(&self) -> WayIn {
         match &self.content {
-            Content::Passphrase(entry) => WayIn::Passphrase { iterations: entry.iterations },
+            Content::Passphrase(entry) => WayIn::Passphrase { iterations: entry.iterations, wrap: entry.wrap },
             Content::PublicKey(entry) => WayIn::PublicKey { id: entry.hash.clone(), bits: entry.blob.len() as u32 * 8 },
-            Content::Unknown => WayIn::Unknown { kind: self.kind },
+            Content::Unknown(error, why) => WayIn::Unknown { kind: self.kind, why: why.clone(), error: *error },
+        }
+    }
+}
+
+impl Content {
+    /// What stands at `range`, an entry of this kind. [`Kind::Unsupported`], [`Kind::Corrupt`] or [`Kind::Limit`] for what is not
+    /// understood.
+    pub(super) fn read(file: &dyn BlockDevice, kind: u32, range: &Range<u64>) -> Result<Self> {
+        let at = range.start;
+        // No more than counts, whatever lengths the directory tells of; an entry that stores no more of its last field than is
+        // used is understood as well.
+        let bytes = |most: u64| file.read_vec(at, (range.end - at).min(most) as usize);
+        let short =
+            |what: &str, found: usize, size: u64| Error::corrupt(LAYER, at, format!("{found} bytes where {what} has {size}"));
+        match kind {
+            PASSPHRASE => {
+                let mut bytes = bytes(PASSPHRASE_SIZE)?;
+                let found = bytes.len();
+                if found < PASSPHRASE_FIELDS {
+                    return Err(short("a passphrase", found, PASSPHRASE_SIZE));
+                }
+                bytes.resize(PASSPHRASE_SIZE as usize, 0);
+                let raw = PassphraseRaw::ref_from_bytes(&bytes).map_err(|_| short("a passphrase", found, PASSPHRASE_SIZE))?;
+                Passphrase::parse(raw, at).map(Self::Passphrase)
+            }
+            PUBLIC_KEY => {
+                let mut bytes = bytes(PUBLIC_KEY_SIZE)?;
+                let found = bytes.len();
+                bytes.resize(PUBLIC_KEY_SIZE as usize, 0);
+                let raw = PublicKeyRaw::ref_from_bytes(&bytes).map_err(|_| short("a public key", found, PUBLIC_KEY_SIZE))?;
+                PublicKey::parse(raw, at).map(Self::PublicKey)
+            }
+            other => Err(Error::unsupported(LAYER, format!("kind {other}; 1 (passphrase) and 2 (public key) are known")).at(at)),
         }
     }
 }
@@ -136,12 +170,13 @@ impl NewWay {
     /// The entry that lets this in: its kind and its bytes.
     pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<(u32, Vec<u8>)> {
         Ok(match self {
-            Self::Passphrase { passphrase, iterations } => {
+            Self::Passphrase { passphrase, iterations, wrap } => {
                 let derivation = Derivation::random(*iterations)?;
-                let mut iv = [0; 8];
+                // Of this length around AES, too, as macOS does it.
+                let mut iv = vec![0; 8];
                 random(&mut iv)?;
-                let blob = derivation.derive(passphrase)?.wrap(&iv, keys);
-                let entry = Passphrase { iterations: *iterations, salt: derivation.salt, iv, blob };
+                let blob = derivation.derive(passphrase, *wrap)?.wrap(&iv, keys);
+                let entry = Passphrase { iterations: *iterations, salt: derivation.salt, wrap: *wrap, iv, blob };
                 (PASSPHRASE, entry.to_raw().as_bytes().to_vec())
             }
             Self::Certificate(certificate) => (PUBLIC_KEY, certificate.wrap(keys)?.to_raw().as_bytes().to_vec()),
@@ -160,9 +195,9 @@ pub(super) fn packed(sizes: impl ExactSizeIterator<Item = u64>) -> Vec<Range<u64
     places
 }
 
-/// Entries that share bytes are nobody's work, and would let a small header ask for much memory.
-fn check_overlaps(entries: &[Entry]) -> Result<()> {
-    let mut ranges: Vec<_> = entries.iter().map(|entry| &entry.range).filter(|range| !range.is_empty()).collect();
+/// Refuses to change entries that share bytes: what is written for one would change the other.
+pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<()> {
+    let mut ranges: Vec<_> = entries.map(|entry| &entry.range).filter(|range| !range.is_empty()).collect();
     ranges.sort_by_key(|range| range.start);
     match ranges.iter().zip(ranges.iter().skip(1)).find(|(one, next)| one.end > next.start) {
         Some((_, next)) => Err(Error::corrupt(LAYER, next.start, "the entry begins within another")),

@@ -6,10 +6,10 @@ use zeroize::Zeroizing;
 
 use super::entry::{Content, Entry, NewWay, WayIn, packed};
 use super::hmac::HmacKey;
-use super::keys::{Derivation, KeyMaterial, MOST_ITERATIONS, random};
+use super::keys::{Derivation, KeyMaterial, KeyWrap, MOST_ITERATIONS, random};
 use super::layout::{
     DATA_OFFSET_512, DATA_OFFSET_4096, DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1,
-    MAGIC_V2, MOST_ENTRIES, PASSPHRASE_SIZE, TRAILER_SIZE, Trailer, TrailerRaw,
+    MAGIC_V2, MOST_ENTRIES, PASSPHRASE_SIZE, Passphrase, TRAILER_SIZE, Trailer, TrailerRaw,
 };
 use super::public_key::{Certificate, PrivateKey};
 use super::secret::Secret;
@@ -54,6 +54,27 @@ impl Description {
     /// Whether some private key opens it.
     pub fn has_public_key(&self) -> bool {
         self.ways_in.iter().any(|way| matches!(way, WayIn::PublicKey { .. }))
+    }
+
+    /// The key entries that are not understood, by the numbers that `passwd list` shows, and why. `None`: all are.
+    pub fn not_understood(&self) -> Option<String> {
+        let named: Vec<_> = (1..)
+            .zip(&self.ways_in)
+            .filter_map(|(number, way): (usize, _)| match way {
+                WayIn::Unknown { why, .. } => Some(format!("key entry {number} is not understood ({why})")),
+                _ => None,
+            })
+            .collect();
+        (!named.is_empty()).then(|| named.join(", "))
+    }
+
+    /// Why nothing that is known here opens the image: its keys were erased, or what opens it is not understood.
+    pub(crate) fn closed(&self) -> Error {
+        let error = self.ways_in.iter().find_map(|way| if let WayIn::Unknown { error, .. } = way { Some(*error) } else { None });
+        match (self.not_understood(), error) {
+            (Some(named), Some(kind)) => Error::new(kind, LAYER, format!("no key entry that is understood fits: {named}")),
+            _ => Error::corrupt(LAYER, ENTRIES_AT, "has no key entries: its keys were erased, and nothing opens it any more"),
+        }
     }
 }
 
@@ -176,27 +197,44 @@ impl Locked {
         match &self.version {
             Version::One(trailer) => found = unlock_v1(trailer, passphrase)?.map(|keys| (keys, 0)),
             Version::Two { header, entries } => {
-                self.check_iterations()?;
-                let entries = entries.iter().enumerate().filter_map(|(number, entry)| match &entry.content {
-                    Content::Passphrase(entry) => Some((number, entry)),
-                    _ => None,
-                });
-                for (number, entry) in entries {
-                    let key = Derivation { iterations: entry.iterations, salt: entry.salt.clone() }.derive(passphrase)?;
-                    found = found.or(key.unwrap(&entry.iv, &entry.blob, header.key_bits)?.map(|keys| (keys, number)));
+                let (tried, left) = within_iterations(entries);
+                let mut malformed = None;
+                for (number, entry) in tried {
+                    let derivation = Derivation { iterations: entry.iterations, salt: entry.salt.clone() };
+                    let key = derivation.derive(passphrase, entry.wrap)?;
+                    match key.unwrap(&entry.iv, &entry.blob, header.key_bits) {
+                        Ok(keys) => found = found.or(keys.map(|keys| (keys, number))),
+                        Err(error) => malformed = malformed.or(Some(error)),
+                    }
+                }
+                if let (None, Some(error)) = (&found, malformed) {
+                    return Err(error);
+                }
+                if found.is_none() && left > 0 {
+                    let message = format!(
+                        "the passphrase opens none of the key entries that were tried; {left} more would take over \
+                         {MOST_ITERATIONS} iterations together"
+                    );
+                    return Err(Error::new(Kind::Limit, LAYER, message));
                 }
             }
         }
-        found.ok_or_else(|| match self.describe().has_passphrase() {
-            true => Error::new(Kind::WrongKey, LAYER, "the passphrase is wrong"),
-            false => self.no_such_way("no passphrase opens it, only a private key"),
+        found.ok_or_else(|| {
+            let described = self.describe();
+            match (described.has_passphrase(), described.not_understood()) {
+                (true, None) => Error::new(Kind::WrongKey, LAYER, "the passphrase is wrong"),
+                (true, Some(named)) => {
+                    Error::new(Kind::WrongKey, LAYER, format!("the passphrase is wrong, or belongs to another entry: {named}"))
+                }
+                (false, _) => self.no_such_way("no passphrase opens it, only a private key"),
+            }
         })
     }
 
     /// Keys have names: the entry of this one is tried first, then those whose names mean something else.
     fn unlock_by_private_key(&self, key: &PrivateKey) -> Result<(KeyMaterial, usize)> {
         let Version::Two { header, entries } = &self.version else {
-            return Err(self.no_such_way("no private key opens it, only a passphrase"));
+            return Err(Error::new(Kind::WrongKey, LAYER, "no private key opens it, only a passphrase"));
         };
         let mut entries: Vec<_> = entries.iter().enumerate().filter_map(|(number, entry)| entry.public_key(number)).collect();
         if entries.is_empty() {
@@ -211,23 +249,12 @@ impl Locked {
         Err(Error::new(Kind::WrongKey, LAYER, "the private key is that of no certificate that opens the image"))
     }
 
+    /// Why nothing of a kind of keys opens it; `message` where all entries are understood.
     fn no_such_way(&self, message: &'static str) -> Error {
-        match self.describe().ways_in.is_empty() {
-            true => Error::corrupt(LAYER, ENTRIES_AT, "has no key entries: its keys were erased, and nothing opens it any more"),
-            false => Error::new(Kind::WrongKey, LAYER, message),
-        }
-    }
-
-    /// However many passphrases there are, together they may not keep the machine busy for minutes.
-    fn check_iterations(&self) -> Result<()> {
-        let ways = self.describe().ways_in;
-        let all = ways.iter().map(|way| if let WayIn::Passphrase { iterations } = way { u64::from(*iterations) } else { 0 });
-        match all.sum::<u64>() {
-            sum if sum > u64::from(MOST_ITERATIONS) => {
-                let message = format!("{sum} iterations to try all passphrases; up to {MOST_ITERATIONS} are accepted");
-                Err(Error::new(Kind::Limit, LAYER, message))
-            }
-            _ => Ok(()),
+        let described = self.describe();
+        match described.not_understood() {
+            None if !described.ways_in.is_empty() => Error::new(Kind::WrongKey, LAYER, message),
+            _ => described.closed(),
         }
     }
 
@@ -235,7 +262,8 @@ impl Locked {
     pub fn describe(&self) -> Description {
         let (version, key_bits, uuid, ways_in) = match &self.version {
             Version::One(trailer) => {
-                (1, trailer.key_bits, trailer.uuid, vec![WayIn::Passphrase { iterations: trailer.iterations }])
+                let wrap = KeyWrap::TripleDes;
+                (1, trailer.key_bits, trailer.uuid, vec![WayIn::Passphrase { iterations: trailer.iterations, wrap }])
             }
             Version::Two { header, entries } => (2, header.key_bits, header.uuid, entries.iter().map(Entry::describe).collect()),
         };
@@ -279,6 +307,8 @@ pub struct Protection {
     pub passphrase: Option<Secret>,
     /// Iterations of the passphrase's derivation.
     pub iterations: u32,
+    /// The cipher around the keys that the passphrase opens.
+    pub key_wrap: KeyWrap,
     /// Certificates whose private keys open it.
     pub certificates: Vec<Certificate>,
 }
@@ -287,14 +317,36 @@ impl Protection {
     /// In the order in which macOS puts them: certificates first.
     fn ways(&self) -> Vec<NewWay> {
         let certificates = self.certificates.iter().cloned().map(NewWay::Certificate);
-        let passphrase =
-            self.passphrase.iter().cloned().map(|passphrase| NewWay::Passphrase { passphrase, iterations: self.iterations });
-        certificates.chain(passphrase).collect()
+        let (iterations, wrap) = (self.iterations, self.key_wrap);
+        let passphrase = self.passphrase.iter().cloned();
+        certificates.chain(passphrase.map(|passphrase| NewWay::Passphrase { passphrase, iterations, wrap })).collect()
     }
 }
 
+/// The passphrase entries to try, by number, and how many are left out: however many there are, together they may not keep the
+/// machine busy for minutes. Those of few iterations come first.
+fn within_iterations(entries: &[Entry]) -> (Vec<(usize, &Passphrase)>, usize) {
+    let mut found: Vec<_> = entries
+        .iter()
+        .enumerate()
+        .filter_map(|(number, entry)| match &entry.content {
+            Content::Passphrase(entry) => Some((number, entry)),
+            _ => None,
+        })
+        .collect();
+    found.sort_by_key(|(_, entry)| entry.iterations);
+    let mut sum = 0;
+    let fits = |(_, entry): &(usize, &Passphrase)| {
+        sum += u64::from(entry.iterations);
+        sum <= u64::from(MOST_ITERATIONS)
+    };
+    let tried: Vec<_> = found.iter().copied().take_while(fits).collect();
+    let left = found.len() - tried.len();
+    (tried, left)
+}
+
 fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>> {
-    let key = Derivation { iterations: trailer.iterations, salt: trailer.salt.clone() }.derive(passphrase)?;
+    let key = Derivation { iterations: trailer.iterations, salt: trailer.salt.clone() }.derive(passphrase, KeyWrap::TripleDes)?;
     let [cipher, mac, integrity] = &trailer.blobs;
     let (cipher, mac, integrity) = match (key.unwrap_v1(cipher), key.unwrap_v1(mac), key.unwrap_v1(integrity)) {
         (Some(cipher), Some(mac), Some(integrity)) => (cipher, mac, integrity),
@@ -329,12 +381,14 @@ mod tests {
             let opened = locked.unlock(passphrase);
             (opened.map(drop).map_err(|error| error.kind()), DERIVED.get() - before)
         };
-        let passphrase = |word: &str| NewWay::Passphrase { passphrase: Secret::new(word.into()), iterations: 30 };
+        let passphrase =
+            |word: &str| NewWay::Passphrase { passphrase: Secret::new(word.into()), iterations: 30, wrap: KeyWrap::TripleDes };
         let one = Protection {
             key_bits: 128,
             block: 512,
             passphrase: Some(Secret::new(b"first".to_vec())),
             iterations: 50,
+            key_wrap: KeyWrap::TripleDes,
             certificates: Vec::new(),
         };
         let (_, alone) = Locked::make(&keys, &one, 0).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Content, Entry, NewWay, WayIn};
+use super::entry::{Content, Entry, NewWay, WayIn, check_overlaps};
 use super::header::{Key, Locked};
 use super::keys::KeyMaterial;
 use super::layout::{Header, PUBLIC_KEY};
@@ -48,7 +48,7 @@ impl KeyRing {
     pub fn replace(self, entry: usize, new: &NewWay) -> Result<()> {
         self.check(entry)?;
         let new = new.wrap(&self.keys)?;
-        let mut entries = self.stored()?;
+        let mut entries = self.stored(Some(entry))?;
         entries[entry] = new;
         self.write(&entries)
     }
@@ -56,7 +56,7 @@ impl KeyRing {
     /// Adds a way in; returns its entry. Certificates stand before the others, as macOS puts them.
     pub fn insert(self, new: &NewWay) -> Result<usize> {
         let new = new.wrap(&self.keys)?;
-        let mut entries = self.stored()?;
+        let mut entries = self.stored(None)?;
         let before = |(kind, _): &(u32, Vec<u8>)| *kind == PUBLIC_KEY;
         let place = if before(&new) { entries.iter().take_while(|entry| before(entry)).count() } else { entries.len() };
         entries.insert(place, new);
@@ -70,8 +70,8 @@ impl KeyRing {
     pub fn remove(self, entry: usize) -> Result<()> {
         self.check(entry)?;
         let refused = |message: &'static str| Err(Error::new(Kind::Invalid, LAYER, message));
-        let others = self.entries.iter().filter(|entry| !matches!(entry.content, Content::Unknown)).count();
-        if others == 1 && !matches!(self.entries[entry].content, Content::Unknown) {
+        let others = self.entries.iter().filter(|entry| !matches!(entry.content, Content::Unknown(..))).count();
+        if others == 1 && !matches!(self.entries[entry].content, Content::Unknown(..)) {
             return refused("this is the last way into the image, which nothing would open any more");
         }
         if entry == self.opened {
@@ -79,7 +79,7 @@ impl KeyRing {
                 "the passphrase or private key given is the one to be removed; give another, which shows that one stays",
             );
         }
-        let mut entries = self.stored()?;
+        let mut entries = self.stored(Some(entry))?;
         entries.remove(entry);
         self.write(&entries)
     }
@@ -91,9 +91,15 @@ impl KeyRing {
         }
     }
 
-    /// All entries as they stand.
-    fn stored(&self) -> Result<Vec<(u32, Vec<u8>)>> {
-        self.entries.iter().map(|entry| Ok((entry.kind, entry.bytes(&*self.file)?))).collect()
+    /// All entries as they stand, those that are not understood among them, but for one that goes.
+    fn stored(&self, but: Option<usize>) -> Result<Vec<(u32, Vec<u8>)>> {
+        let stays = |number| but != Some(number);
+        check_overlaps(self.entries.iter().enumerate().filter(|(number, _)| stays(*number)).map(|(_, entry)| entry))?;
+        let bytes = |(number, entry): (usize, &Entry)| {
+            let bytes = if stays(number) { entry.bytes(&*self.file)? } else { Vec::new() };
+            Ok((entry.kind, bytes))
+        };
+        self.entries.iter().enumerate().map(bytes).collect()
     }
 
     fn write(&self, entries: &[(u32, Vec<u8>)]) -> Result<()> {

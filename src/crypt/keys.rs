@@ -1,10 +1,12 @@
-//! From a passphrase to the keys: PBKDF2-HMAC-SHA1, then triple DES around the key material. Source: docs/formats/encrypted.md §2.1, §6.
+//! From a passphrase to the keys: PBKDF2-HMAC-SHA1, then triple DES or AES around the key material.
+//! Source: docs/formats/encrypted.md §2.1, §2.3, §6.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use aes::{Aes128, Aes192, Aes256};
 use des::TdesEde3;
-use des::cipher::{Block, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use des::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use super::hmac::HmacKey;
@@ -96,19 +98,61 @@ impl Derivation {
         Ok(Self { iterations, salt })
     }
 
-    pub(super) fn derive(&self, passphrase: &[u8]) -> Result<WrapKey> {
-        if !(1..=MOST_ITERATIONS).contains(&self.iterations) {
-            return Err(Error::new(
-                Kind::Limit,
-                "key entry",
-                format!("{} iterations; 1 to {MOST_ITERATIONS} are accepted", self.iterations),
-            ));
-        }
+    pub(super) fn derive(&self, passphrase: &[u8], wrap: KeyWrap) -> Result<WrapKey> {
+        check_iterations("key entry", self.iterations)?;
         #[cfg(test)]
         DERIVED.with(|derived| derived.set(derived.get() + u64::from(self.iterations)));
-        let mut key = WrapKey([0; 24]);
-        HmacKey::new(passphrase).pbkdf2(&self.salt, self.iterations, &mut key.0);
+        let mut key = WrapKey { wrap, bytes: Zeroizing::new(vec![0; wrap.key_bits() as usize / 8]) };
+        HmacKey::new(passphrase).pbkdf2(&self.salt, self.iterations, &mut key.bytes);
         Ok(key)
+    }
+}
+
+/// Refuses iteration counts that no derivation has, or that would keep the machine busy for minutes.
+pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<()> {
+    if (1..=MOST_ITERATIONS).contains(&iterations) {
+        return Ok(());
+    }
+    let message = format!("{iterations} iterations; 1 to {MOST_ITERATIONS} are accepted");
+    Err(Error::new(Kind::Limit, layer, message))
+}
+
+/// The cipher that a key derived from a passphrase wraps the image's keys with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyWrap {
+    /// Triple DES, which every system reads that knows encrypted images.
+    #[default]
+    TripleDes,
+    /// AES with a key of 128 bits. Not written by macOS as far as is known.
+    Aes128,
+    /// AES with a key of 192 bits, as current macOS writes.
+    Aes192,
+    /// AES with a key of 256 bits. Not written by macOS as far as is known.
+    Aes256,
+}
+
+impl KeyWrap {
+    /// Bits of the derived key.
+    pub fn key_bits(self) -> u32 {
+        match self {
+            Self::TripleDes | Self::Aes192 => 192,
+            Self::Aes128 => 128,
+            Self::Aes256 => 256,
+        }
+    }
+
+    /// Bytes of a block of the cipher.
+    pub(super) fn cell(self) -> usize {
+        if self == Self::TripleDes { 8 } else { 16 }
+    }
+}
+
+impl fmt::Display for KeyWrap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TripleDes => f.write_str("3DES"),
+            _ => write!(f, "AES-{}", self.key_bits()),
+        }
     }
 }
 
@@ -118,31 +162,33 @@ thread_local! {
     pub(super) static DERIVED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A triple-DES key derived from a passphrase.
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct WrapKey([u8; 24]);
+/// A key derived from a passphrase, and the cipher that it is for.
+pub(super) struct WrapKey {
+    wrap: KeyWrap,
+    bytes: Zeroizing<Vec<u8>>,
+}
 
 impl WrapKey {
-    /// The plain text of a v2 blob, if this key fits it: right padding and the mark.
-    pub(super) fn unwrap(&self, iv: &[u8; 8], blob: &[u8], bits: u32) -> Result<Option<KeyMaterial>> {
+    /// The plain text of a v2 blob, if this key fits it: right padding and the mark. What `iv` is shorter than a block of the
+    /// cipher by is zeros.
+    pub(super) fn unwrap(&self, iv: &[u8], blob: &[u8], bits: u32) -> Result<Option<KeyMaterial>> {
         let mut plain = Zeroizing::new(blob.to_vec());
-        match self.decrypt(*iv, &mut plain) {
+        match self.decrypt(iv, &mut plain) {
             Some(plain) => KeyMaterial::from_marked(plain, bits),
             None => Ok(None),
         }
     }
 
     /// A v2 blob around these keys.
-    pub(super) fn wrap(&self, iv: &[u8; 8], keys: &KeyMaterial) -> Vec<u8> {
+    pub(super) fn wrap(&self, iv: &[u8], keys: &KeyMaterial) -> Vec<u8> {
         let mut data = keys.marked();
-        let pad = 8 - data.len() % 8;
+        let pad = self.wrap.cell() - data.len() % self.wrap.cell();
         data.extend(std::iter::repeat_n(pad as u8, pad));
-        let (des, mut previous) = (self.des(), *iv);
-        for cell in data.as_chunks_mut::<8>().0 {
-            let mut block: Block<TdesEde3> = std::array::from_fn::<u8, 8, _>(|n| cell[n] ^ previous[n]).into();
-            des.encrypt_block(&mut block);
-            previous = block.into();
-            *cell = previous;
+        match self.wrap {
+            KeyWrap::TripleDes => self.encrypt_by::<TdesEde3>(iv, &mut data),
+            KeyWrap::Aes128 => self.encrypt_by::<Aes128>(iv, &mut data),
+            KeyWrap::Aes192 => self.encrypt_by::<Aes192>(iv, &mut data),
+            KeyWrap::Aes256 => self.encrypt_by::<Aes256>(iv, &mut data),
         }
         data.to_vec()
     }
@@ -151,31 +197,56 @@ impl WrapKey {
     pub(super) fn unwrap_v1(&self, blob: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         const IV: [u8; 8] = [0x4A, 0xDD, 0xA2, 0x2C, 0x79, 0xE8, 0x21, 0x05];
         let mut outer = Zeroizing::new(blob.to_vec());
-        let outer = self.decrypt(IV, &mut outer)?;
+        let outer = self.decrypt(&IV, &mut outer)?;
         let mut inner = Zeroizing::new(outer.iter().rev().copied().collect::<Vec<u8>>());
         let (iv, inner) = inner.split_first_chunk_mut::<8>()?;
-        let plain = self.decrypt(*iv, inner)?;
+        let plain = self.decrypt(iv, inner)?;
         Some(Zeroizing::new(plain.strip_prefix(&[0; 4])?.to_vec()))
     }
 
     /// CBC decryption in place, without the PKCS#7 padding; `None` where the padding is wrong.
-    fn decrypt<'a>(&self, mut previous: [u8; 8], data: &'a mut [u8]) -> Option<&'a [u8]> {
-        let des = self.des();
-        let (cells, []) = data.as_chunks_mut::<8>() else { return None };
-        for cell in cells {
-            let mut block: Block<TdesEde3> = (*cell).into();
-            des.decrypt_block(&mut block);
-            let plain = std::array::from_fn(|n| block[n] ^ previous[n]);
-            previous = *cell;
-            *cell = plain;
+    fn decrypt<'a>(&self, iv: &[u8], data: &'a mut [u8]) -> Option<&'a [u8]> {
+        let cell = self.wrap.cell();
+        if !data.len().is_multiple_of(cell) {
+            return None;
+        }
+        match self.wrap {
+            KeyWrap::TripleDes => self.decrypt_by::<TdesEde3>(iv, data),
+            KeyWrap::Aes128 => self.decrypt_by::<Aes128>(iv, data),
+            KeyWrap::Aes192 => self.decrypt_by::<Aes192>(iv, data),
+            KeyWrap::Aes256 => self.decrypt_by::<Aes256>(iv, data),
         }
         let pad = usize::from(*data.last()?);
         let (plain, padding) = data.split_at_checked(data.len().checked_sub(pad)?)?;
-        ((1..=8).contains(&pad) && padding.iter().all(|&byte| usize::from(byte) == pad)).then_some(plain)
+        ((1..=cell).contains(&pad) && padding.iter().all(|&byte| usize::from(byte) == pad)).then_some(plain)
     }
 
-    fn des(&self) -> TdesEde3 {
-        TdesEde3::new(&self.0.into())
+    /// CBC in place, over whole blocks.
+    fn decrypt_by<C: KeyInit + BlockCipherDecrypt>(&self, iv: &[u8], data: &mut [u8]) {
+        let Some((cipher, mut previous)) = self.cipher::<C>(iv) else { return };
+        for cell in data.chunks_exact_mut(previous.len()) {
+            let mut block = Array::<u8, C::BlockSize>::from_fn(|n| cell[n]);
+            let kept = block.clone();
+            cipher.decrypt_block(&mut block);
+            cell.iter_mut().enumerate().for_each(|(n, byte)| *byte = block[n] ^ previous[n]);
+            previous = kept;
+        }
+    }
+
+    fn encrypt_by<C: KeyInit + BlockCipherEncrypt>(&self, iv: &[u8], data: &mut [u8]) {
+        let Some((cipher, mut previous)) = self.cipher::<C>(iv) else { return };
+        for cell in data.chunks_exact_mut(previous.len()) {
+            let mut block = Array::<u8, C::BlockSize>::from_fn(|n| cell[n] ^ previous[n]);
+            cipher.encrypt_block(&mut block);
+            cell.copy_from_slice(&block);
+            previous = block;
+        }
+    }
+
+    /// The cipher, and the vector filled up with zeros. The key is as long as the cipher's by construction.
+    fn cipher<C: KeyInit + BlockSizeUser>(&self, iv: &[u8]) -> Option<(C, Array<u8, C::BlockSize>)> {
+        let vector = Array::from_fn(|n| iv.get(n).copied().unwrap_or_default());
+        C::new_from_slice(&self.bytes).ok().map(|cipher| (cipher, vector))
     }
 }
 
@@ -284,8 +355,10 @@ mod tests {
     #[test]
     fn real_blobs_unwrap_and_wrap_again() {
         for v in vectors() {
-            let iv = hex(v.iv).try_into().unwrap();
-            let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }.derive(v.passphrase.as_bytes()).unwrap();
+            let iv = hex(v.iv);
+            let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }
+                .derive(v.passphrase.as_bytes(), KeyWrap::TripleDes)
+                .unwrap();
             let bits = v.cipher.len() as u32 * 4;
             let keys = key.unwrap(&iv, &hex(v.blob), bits).unwrap().unwrap();
             assert_eq!((keys.cipher(), keys.mac()), (&*hex(v.cipher), &*hex(v.mac)));
@@ -296,16 +369,16 @@ mod tests {
     #[test]
     fn a_wrong_passphrase_does_not_unwrap() {
         let v = &vectors()[0];
-        let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }.derive(b"wrong").unwrap();
-        assert!(key.unwrap(&hex(v.iv).try_into().unwrap(), &hex(v.blob), 128).unwrap().is_none());
+        let key = Derivation { iterations: v.iterations, salt: hex(v.salt) }.derive(b"wrong", KeyWrap::TripleDes).unwrap();
+        assert!(key.unwrap(&hex(v.iv), &hex(v.blob), 128).unwrap().is_none());
     }
 
     /// §8, V6: the three records of a v1 trailer.
     #[test]
     fn version_1_blobs_unwrap() {
         let salt = hex("9c82b419bdac1b3e6b71f8a6b99a7501f34b6950");
-        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault").unwrap();
-        assert_eq!(key.0, *hex("8207377bf2b232c8c548a2741746d1eea1992694f117d240"));
+        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault", KeyWrap::TripleDes).unwrap();
+        assert_eq!(*key.bytes, hex("8207377bf2b232c8c548a2741746d1eea1992694f117d240"));
         for (blob, plain) in [
             (
                 "5da479e292e0acf67a9fa3e24d0a767cae2f645ff63836665068637188f4b80295de79aabdbc2536",
@@ -322,14 +395,20 @@ mod tests {
         ] {
             assert_eq!(*key.unwrap_v1(&hex(blob)).unwrap(), hex(plain));
         }
-        assert!(Derivation { iterations: 1000, salt: vec![0; 20] }.derive(b"vilefault").unwrap().unwrap_v1(&[7; 40]).is_none());
+        assert!(
+            Derivation { iterations: 1000, salt: vec![0; 20] }
+                .derive(b"vilefault", KeyWrap::TripleDes)
+                .unwrap()
+                .unwrap_v1(&[7; 40])
+                .is_none()
+        );
     }
 
     /// §8, V6b: two records of a v1 trailer with a long key.
     #[test]
     fn version_1_blobs_of_long_keys_unwrap() {
         let salt = hex("f615ec6c463799eccc6a2dfbedf12c6bdc422a2a");
-        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault").unwrap();
+        let key = Derivation { iterations: 1000, salt }.derive(b"vilefault", KeyWrap::TripleDes).unwrap();
         for (blob, plain) in [
             (
                 "a595f4a81a490e7aa6378034661da57a424f922c971d3db3f856f8d54b0784bcc5d7182905c4237153c5d250b8aee1d26410b1dca7b1cb73",
@@ -348,8 +427,8 @@ mod tests {
     #[test]
     fn synthetic_keys_are_wrapped_as_specified() {
         let counting = |from: u8, len: u8| (from..from + len).collect::<Vec<u8>>();
-        let key = Derivation { iterations: 1000, salt: counting(0, 20) }.derive(b"test").unwrap();
-        assert_eq!(key.0, *hex("c57ffb3dd06a0127baa53f9bd5aa9b2c17fbb9a6f756ba45"));
+        let key = Derivation { iterations: 1000, salt: counting(0, 20) }.derive(b"test", KeyWrap::TripleDes).unwrap();
+        assert_eq!(*key.bytes, hex("c57ffb3dd06a0127baa53f9bd5aa9b2c17fbb9a6f756ba45"));
         let keys = KeyMaterial::from_parts(&counting(0x40, 16), &counting(0x50, 20), 128).unwrap();
         let blob = "608d2e77bd020741a0373a0a8dd139193f95f17e27a05dca0b68d8c84888c84ff5ab76b571f87e7a8acac9329620314a";
         assert_eq!(key.wrap(&[1, 2, 3, 4, 5, 6, 7, 8], &keys), hex(blob));
@@ -358,7 +437,7 @@ mod tests {
     #[test]
     fn absurd_iteration_counts_are_refused() {
         for iterations in [0, 1 << 31] {
-            let refused = Derivation { iterations, salt: vec![0; 20] }.derive(b"x").err().unwrap();
+            let refused = Derivation { iterations, salt: vec![0; 20] }.derive(b"x", KeyWrap::TripleDes).err().unwrap();
             assert_eq!(refused.kind(), Kind::Limit);
         }
     }

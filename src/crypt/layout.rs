@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::{Error, Result};
 
 pub(super) use entry::{
-    DIRECTORY_SIZE, DirectoryRaw, PASSPHRASE, PASSPHRASE_SIZE, PUBLIC_KEY, PUBLIC_KEY_SIZE, Passphrase, PassphraseRaw, PublicKey,
-    PublicKeyRaw,
+    DIRECTORY_SIZE, DirectoryRaw, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE, PUBLIC_KEY, PUBLIC_KEY_SIZE, Passphrase,
+    PassphraseRaw, PublicKey, PublicKeyRaw,
 };
 pub(super) use trailer::{TRAILER_SIZE, Trailer, TrailerRaw};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::remote::Elsewhere;
-use super::{Found, LAYER, Layer, OpenOptions, note, parts, remote, snapshot, unlock};
+use super::{Found, LAYER, Layer, OpenOptions, note, old_numbering, parts, remote, snapshot, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -33,15 +33,22 @@ pub(super) fn open_store(store: Arc<dyn Store>, options: &OpenOptions<'_>, layer
             return Err(Error::unsupported(LAYER, message));
         }
     }
-    let bundle = Arc::new(unlock_bundle(store, options, layers)?);
+    let bundle = unlock_bundle(store, options, layers)?;
     layers.push(Layer::Bundle(bundle.clone()));
-    Ok(Found { format: Format::Udsb, warnings: bundle.warnings().to_vec(), disk: bundle })
+    let mut warnings = bundle.warnings().to_vec();
+    if options.access == Access::ReadOnly {
+        warnings.extend(old_numbering::find(&bundle).map(|error| format!("the bundle {}", error.message())));
+    }
+    Ok(Found { format: Format::Udsb, warnings, disk: bundle })
 }
 
-fn unlock_bundle(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Bundle> {
-    let Some(header) = sparsebundle::encryption(&*store)? else { return Bundle::open(store, options.access) };
+fn unlock_bundle(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Arc<Bundle>> {
+    let Some(header) = sparsebundle::encryption(&*store)? else { return Bundle::open(store, options.access).map(Arc::new) };
     let keys = unlock::keys(&header, options, layers)?;
-    let bundle = Bundle::open_encrypted(store, options.access, &header, &keys)?;
+    let bundle = Arc::new(Bundle::open_encrypted(store, options.access, &header, &keys)?);
+    if options.access == Access::ReadWrite {
+        old_numbering::find(&bundle).map_or(Ok(()), Err)?;
+    }
     // A bundle's header does not say how much it encrypts.
     if let Some(Layer::Crypt(description)) = layers.last_mut() {
         description.data_size = bundle.info().len;
@@ -52,7 +59,10 @@ fn unlock_bundle(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut 
 /// Opens the sparse bundle at `path` and nothing above it. [`Kind::Unsupported`] if it is none.
 pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bundle> {
     match files(path, options)? {
-        Some(store) if sparsebundle::is_bundle(&*store)? => unlock_bundle(store, options, &mut Vec::new()),
+        Some(store) if sparsebundle::is_bundle(&*store)? => {
+            let bundle = unlock_bundle(store, options, &mut Vec::new())?;
+            Arc::into_inner(bundle).ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))
+        }
         _ => Err(Error::unsupported(LAYER, "is no sparse bundle, and other images have no bands in files of their own")),
     }
 }

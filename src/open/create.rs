@@ -85,9 +85,11 @@ impl CreateOptions {
         matches!(self.format, Format::Udrw | Format::Udto)
     }
 
-    /// Bytes that are encrypted once the disk is full: the disk, and what the container keeps beside it.
+    /// Bytes under one run of block numbers once the disk is full: the disk and what the container keeps beside it, or a
+    /// band of a bundle.
     fn most_encrypted(&self) -> u64 {
         match self.format {
+            Format::Udsb => self.len.min(*sparsebundle::BAND_SIZES.end()),
             Format::Udsp | Format::Asif => self.len.saturating_add(self.len / 256 + (64 << 20)),
             _ => self.len,
         }
@@ -402,9 +404,6 @@ pub(super) fn open_new_by(
 fn unconfirmed(image: &Image) -> Option<String> {
     let what = match image.encryption()? {
         _ if image.asif().is_some() => "the encrypted form of ASIF",
-        _ if image.bundle().is_some_and(|bundle| bundle.band_count() > 1) => {
-            "the numbers of cipher blocks across the bands of an encrypted bundle"
-        }
         _ => return None,
     };
     Some(format!("no image made by macOS has confirmed {what} yet; have a Mac read this one before anything depends on it"))

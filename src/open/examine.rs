@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::apfs::Wanted;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
-use super::{LAYER, Layer, OpenOptions, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, parts, stack, unlock, volume};
+use super::{
+    LAYER, Layer, OpenOptions, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, old_numbering, parts, stack, unlock, volume,
+};
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
 use crate::container::{Format, asif, sparsebundle, sparseimage};
@@ -122,10 +124,20 @@ fn examine_folder(
     if found.judged("sparse bundle", checked)?.is_none() {
         return Ok(());
     }
-    let opened = container::open_store(store, options, &mut Vec::new());
-    match found.opened("disk", opened)? {
-        Some(bundle) => examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress),
-        None => Ok(()),
+    let mut layers = Vec::new();
+    let opened = container::open_store(store, options, &mut layers);
+    let opened = found.opened("disk", opened)?;
+    let old = layers.iter().find_map(|layer| match layer {
+        Layer::Bundle(bundle) => old_numbering::find(bundle),
+        _ => None,
+    });
+    match (opened, old) {
+        (Some(_), Some(error)) => {
+            found.problems.add(Severity::Damage, error);
+            Ok(())
+        }
+        (Some(bundle), None) => examine_shown(path, &bundle.disk, Format::Udsb, options, found, progress),
+        (None, _) => Ok(()),
     }
 }
 

@@ -83,7 +83,7 @@ fn needed(description: &Description) -> Error {
     match (description.has_passphrase(), description.has_public_key()) {
         (true, _) => Error::new(Kind::WrongKey, LAYER, PASSPHRASE_NEEDED),
         (false, true) => Error::new(Kind::WrongKey, LAYER, PRIVATE_KEY_NEEDED),
-        (false, false) => Error::new(Kind::Corrupt, LAYER, "the image's keys were erased: nothing opens it any more"),
+        (false, false) => description.closed(),
     }
 }
 

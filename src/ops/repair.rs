@@ -88,6 +88,7 @@ fn reading<'a>(options: &OpenOptions<'a>) -> OpenOptions<'a> {
 }
 
 fn folder(path: &Path, options: &OpenOptions<'_>, how: How, progress: &dyn Progress, repaired: &mut Repaired) -> Result<()> {
+    open::refuse_old_numbering(path, &reading(options))?;
     // The disk is looked at first: what it says of its size decides what lies past its end.
     let is_disk_whole = reaches_no_further(path, &reading(options))?;
     let Some(store) = open::files(path, options)? else {

@@ -151,7 +151,8 @@ impl Image {
         all.iter()
             .map(|facts| FileSystem {
                 offset: facts["partition_offset"].as_u64().unwrap_or_default(),
-                kind: facts["type"].as_str().unwrap_or_default().to_owned(),
+                // Of some only the kind is told.
+                kind: facts["type"].as_str().or(facts.as_str()).unwrap_or_default().to_owned(),
                 facts: facts.clone(),
             })
             .collect()

@@ -25,8 +25,8 @@ MARK = b"CKIE\0"
 DATA_OFFSETS = {512: 0x1DE00, 4096: 0x1E000}
 
 
-def derive(passphrase, salt, iterations):
-    return PBKDF2HMAC(hashes.SHA1(), 24, salt, iterations).derive(passphrase)
+def derive(passphrase, salt, iterations, length=24):
+    return PBKDF2HMAC(hashes.SHA1(), length, salt, iterations).derive(passphrase)
 
 
 def marked(plain):
@@ -36,11 +36,15 @@ def marked(plain):
 def by_passphrase(entry, passphrase):
     kdf, prf, iterations, salt_length = struct.unpack_from(">4I", entry)
     bits, algorithm, pad, mode, length = struct.unpack_from(">5I", entry, 0x54)
-    assert (kdf, prf, salt_length, bits, algorithm, pad, mode) == (103, 0, 20, 192, 17, 7, 6), "unknown passphrase entry"
+    assert (kdf, prf, salt_length, pad, mode) == (103, 0, 20, 7, 6), "unknown passphrase entry"
+    assert (bits, algorithm) == (192, 17) or (algorithm == 0x80000001 and bits in (128, 192, 256)), "unknown wrap"
     assert struct.unpack_from(">I", entry, 0x30) == (8,) and len(entry) == 616
     assert not any(entry[0x10 + 20 : 0x30] + entry[0x34 + 8 : 0x54] + entry[0x68 + length :]), "padding is zeros"
-    key = derive(passphrase, entry[0x10 : 0x10 + 20], iterations)
-    decryptor = Cipher(TripleDES(key), modes.CBC(entry[0x34:0x3C])).decryptor()
+    key = derive(passphrase, entry[0x10 : 0x10 + 20], iterations, bits // 8)
+    if algorithm == 17:
+        decryptor = Cipher(TripleDES(key), modes.CBC(entry[0x34:0x3C])).decryptor()
+    else:
+        decryptor = Cipher(algorithms.AES(key), modes.CBC(entry[0x34:0x3C] + bytes(8))).decryptor()
     plain = decryptor.update(entry[0x68 : 0x68 + length]) + decryptor.finalize()
     count = plain[-1]
     return marked(plain[:-count]) if plain[-count:] == bytes([count]) * count else None
@@ -85,17 +89,17 @@ def vector(mac, number):
     return digest.finalize()[:16]
 
 
-def decrypt(header, data, first=0):
+def decrypt(header, data):
     plain = bytearray()
     for n in range(len(data) // header.block):
-        mode = modes.CBC(vector(header.mac, first + n))
+        mode = modes.CBC(vector(header.mac, n))
         decryptor = Cipher(algorithms.AES(header.cipher), mode).decryptor()
         plain += decryptor.update(data[n * header.block : (n + 1) * header.block]) + decryptor.finalize()
     return plain
 
 
 def decrypt_bundle(folder, key):
-    """Missing bands and what lies past a band's file are zeros; blocks count over the whole disk."""
+    """Missing bands and what lies past a band's file are zeros; blocks count from 0 in every band."""
     read = lambda name: open(os.path.join(folder, name), "rb").read()
     info = plistlib.loads(read("Info.plist"))
     header = Header(read("token"), key)
@@ -103,7 +107,7 @@ def decrypt_bundle(folder, key):
     for name in os.listdir(os.path.join(folder, "bands")):
         band = read("bands/" + name)
         start = int(name, 16) * info["band-size"]
-        plain = decrypt(header, band, start // header.block)[: len(disk) - start]
+        plain = decrypt(header, band)[: len(disk) - start]
         disk[start : start + len(plain)] = plain
     return disk
 

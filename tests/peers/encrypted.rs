@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::crypt::{Certificate, Device, Encryption, Key, Locked, Protection, Secret};
+use bandsaw::crypt::{Certificate, Device, Encryption, Key, KeyWrap, Locked, Protection, Secret};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave};
 use bandsaw::fs::{FileSystemExt, Fork};
 use bandsaw::open;
@@ -44,7 +44,7 @@ pub(crate) fn add(suite: &mut Suite) {
 
 fn protection(key_bits: u32, block: u32) -> Protection {
     let passphrase = Some(Secret::new(PASSPHRASE.into()));
-    Protection { key_bits, block, passphrase, iterations: 1500, certificates: Vec::new() }
+    Protection { key_bits, block, passphrase, iterations: 1500, key_wrap: KeyWrap::TripleDes, certificates: Vec::new() }
 }
 
 fn key_of(name: &str) -> PathBuf {
@@ -184,7 +184,13 @@ fn we_decrypt_its_files() {
 /// The script itself, on images made by macOS.
 fn reads_what_macos_wrote() {
     let name = "cryptography::reads_what_macos_wrote";
-    for path in ["encrypted/john-v2-aes256.dmg", "encrypted/john-openwall-fixed-2.dmg", "encrypted/john-v2-aes256.sparsebundle"] {
+    for path in [
+        "encrypted/john-v2-aes256.dmg",
+        "encrypted/john-openwall-fixed-2.dmg",
+        "encrypted/john-v2-aes256.sparsebundle",
+        "encrypted/jief-Test1Enc.sparsebundle",
+        "encrypted/fstool-encrcdsa-aes128-fat12.dmg",
+    ] {
         let Some(image) = corpus::image(name, path) else { continue };
         let facts = &image.entry()["encrypted"];
         let scratch = crate::scratch();

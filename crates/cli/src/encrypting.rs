@@ -7,7 +7,7 @@ use bandsaw::size;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::failure::Outcome;
-use crate::passphrase::{self, Iterations};
+use crate::passphrase::{self, Iterations, Wrapping};
 
 /// The cipher of a new image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -35,8 +35,8 @@ impl Cipher {
 /// How a new image is encrypted, if it is.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Encrypting {
-    /// Size of the cipher's blocks: 512 as macOS writes, or 4096, which is faster and reaches 16 TiB; without it 512, and 4096
-    /// past 2 TiB
+    /// Size of the cipher's blocks: 512 as macOS writes, or 4096, which is faster; without it 512, and 4096 where an image in one file
+    /// may pass 2 TiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Encryption", display_order = 702)]
     cipher_block: Option<u64>,
     /// Let the private key of this certificate (X.509, PEM or DER) open the new image beside the passphrase
@@ -44,6 +44,8 @@ pub(crate) struct Encrypting {
     certificate: Vec<PathBuf>,
     #[command(flatten)]
     iterations: Iterations,
+    #[command(flatten)]
+    wrapping: Wrapping,
 }
 
 impl Encrypting {
@@ -58,6 +60,7 @@ impl Encrypting {
             key_bits: cipher.key_bits(),
             cipher_block: self.cipher_block.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             iterations: Some(self.iterations.count()),
+            key_wrap: self.wrapping.cipher(),
             passphrase,
             certificates,
         })
@@ -74,6 +77,7 @@ impl Encrypting {
             ("--cipher-block", self.cipher_block.is_some()),
             ("--certificate", !self.certificate.is_empty()),
             ("--iterations", self.iterations.is_given()),
+            ("--key-wrap", self.wrapping.is_given()),
         ];
         given.into_iter().find_map(|(option, given)| given.then_some(option))
     }

@@ -213,6 +213,7 @@ impl Facts {
         let survey = bundle.survey(progress)?;
         self.size_on_disk = Some(survey.allocated);
         self.bundle = Some(BundleFacts::new(bundle, &survey));
+        self.warnings.extend(survey.too_long.iter().map(ToString::to_string));
         // The bundle opened by one of its lists: what is wrong with the other is no reason to fail, for no verb does.
         let of_a_list = |error: &Error| matches!(error.place(), Place::Name(name) if name.starts_with("Info."));
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
-use bandsaw::crypt::{Device, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::store::Local;
 use common::{Scratch, stderr};
@@ -171,7 +171,7 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
 
 fn protection() -> Protection {
     let passphrase = Some(Secret::new(b"secret".to_vec()));
-    Protection { key_bits: 256, block: 512, iterations: 1000, passphrase, certificates: Vec::new() }
+    Protection { key_bits: 256, block: 512, iterations: 1000, key_wrap: KeyWrap::TripleDes, passphrase, certificates: Vec::new() }
 }
 
 /// As the library makes it, with fewer iterations than the command would allow: the verbs are many.

@@ -34,11 +34,11 @@ fn a_folder_goes_into_an_encrypted_bundle_and_comes_out() {
 fn forms_that_no_mac_confirmed_are_named_in_one_line() {
     let scratch = Scratch::new();
     scratch.write("key", "secret");
-    for (image, words) in [("a.asif", "encrypted form of ASIF"), ("b.sparsebundle", "across the bands")] {
+    for (image, times) in [("a.asif", 1), ("b.sparsebundle", 0)] {
         let args = ["create", image, "--size", "40m", "--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"];
         let output = scratch.run(&args);
         let said = stderr(&output);
-        assert!(output.status.success() && said.matches("no image made by macOS").count() == 1 && said.contains(words), "{said}");
+        assert!(output.status.success() && said.matches("no image made by macOS").count() == times, "{said}");
     }
     let args = ["create", "c.img", "--size", "4m", "--encrypt", "aes-128", "--passfile", "key", "--iterations", "150000"];
     let said = stderr(&scratch.run(&args));

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandsaw::crypt::{Device, Protection, Secret};
+use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave};
 use bandsaw::store::{LocalFile, Open};
 use common::{Scratch, stderr};
@@ -23,7 +23,14 @@ fn encrypted() -> Scratch {
     let plain = fs::read(scratch.path("plain.img")).unwrap();
     let file = LocalFile::open(scratch.path("secret.img"), Open::CreateNew).unwrap().unwrap();
     let passphrase = Some(Secret::new(b"old".to_vec()));
-    let protection = Protection { key_bits: 256, block: 512, passphrase, iterations: 1000, certificates: Vec::new() };
+    let protection = Protection {
+        key_bits: 256,
+        block: 512,
+        passphrase,
+        iterations: 1000,
+        key_wrap: KeyWrap::TripleDes,
+        certificates: Vec::new(),
+    };
     let device = Device::create(Arc::new(file), &protection).unwrap();
     device.set_len(plain.len() as u64, Leave::Any).unwrap();
     device.write_at(0, &plain).unwrap();

@@ -322,7 +322,7 @@ impl Bands {
             return Ok(());
         };
         let len = file.info().len;
-        self.check_stored(len).map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
+        let len = self.check_stored(len).map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
         let mapped = match self.version {
             Version::One => None,
             Version::Two => Mapped::load(&*self.store, index, self.band_size)?,

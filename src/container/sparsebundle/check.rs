@@ -122,7 +122,11 @@ impl Rules {
             let past = format!("expected no band past the end of the disk, which has {}", self.count());
             Some((Severity::Warning, past))
         } else if len > band_size {
-            Some((Severity::Damage, format!("expected at most {band_size} bytes, the band size, found {len}")))
+            let rest = len - band_size;
+            Some((
+                Severity::Warning,
+                format!("expected at most {band_size} bytes, the band size, found {len}; the last {rest} are ignored"),
+            ))
         } else if !len.is_multiple_of(self.grain) {
             Some((Severity::Damage, format!("expected whole cipher blocks of {} bytes, found {len} bytes", self.grain)))
         } else if len > most {

@@ -1,7 +1,8 @@
 //! The bytes of a band's file: as they are, or cipher text. Source: docs/formats/sparsebundle.md §4.
 //!
 //! In an encrypted bundle a missing band and what lies past the end of a band's file are plain zeros; every block inside the
-//! file is cipher text, so a gap has to be filled with encrypted zeros when the file grows. Blocks are numbered over the disk.
+//! file is cipher text, so a gap has to be filled with encrypted zeros when the file grows. Block numbers start at 0 in every
+//! band.
 
 use std::ops::Range;
 
@@ -23,15 +24,14 @@ impl Bands {
         self.most(index, len).next_multiple_of(self.grain())
     }
 
-    /// Refuses the length of a band's file that cannot be one.
-    pub(super) fn check_stored(&self, len: u64) -> Result<(), String> {
-        if len > self.band_size {
-            return Err(format!("expected at most {} bytes, the band size, found {len}", self.band_size));
-        }
+    /// How many bytes of a band's file of `len` bytes count: macOS reads no more than the band size and ignores the rest. Refuses
+    /// a length that cannot be one.
+    pub(super) fn check_stored(&self, len: u64) -> Result<u64, String> {
+        let len = len.min(self.band_size);
         if !len.is_multiple_of(self.grain()) {
             return Err(format!("expected whole cipher blocks of {} bytes, found {len} bytes", self.grain()));
         }
-        Ok(())
+        Ok(len)
     }
 
     /// Reads bytes at `at` of the band, which are in its file.
@@ -134,6 +134,30 @@ impl Bands {
     }
 
     fn window<'a>(&self, index: BandIndex, band: &'a Band) -> Window<'a> {
-        Window { file: &*band.file, at: 0, plain: self.start(index) }
+        let start = self.start(index);
+        Window { file: &*band.file, at: 0, plain: start, numbered_from: start }
+    }
+
+    /// Reads those bytes of `range` over `buf`, which has all of them as they are, that would be others if block numbers went on
+    /// from band to band. `false`: there are none.
+    pub(super) fn read_numbered_over_disk(&self, range: Range<u64>, buf: &mut [u8]) -> Result<bool> {
+        let Some(blocks) = &self.cipher else { return Ok(false) };
+        let (mut rest, mut differs) = (buf, false);
+        for piece in self.pieces(range) {
+            let out;
+            (out, rest) = rest.split_at_mut((piece.within.end - piece.within.start) as usize);
+            let slot = self.slot(piece.index)?;
+            let state = self.opened(&slot)?;
+            let State::Stored(band) = &*state else { continue };
+            let start = self.start(piece.index);
+            // Past the last number nothing was ever written.
+            let has_number = (start + piece.within.end).div_ceil(blocks.block()) <= 1 << 32;
+            if start > 0 && has_number && piece.within.end <= band.stored() {
+                let window = Window { numbered_from: 0, ..self.window(piece.index, band) };
+                blocks.read(window, start + piece.within.start, out)?;
+                differs = true;
+            }
+        }
+        Ok(differs)
     }
 }

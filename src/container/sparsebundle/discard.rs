@@ -27,7 +27,7 @@ impl Bands {
             if range.is_empty() {
                 return Ok(());
             }
-            let whole = range.start == 0 && range.end == band.stored();
+            let whole = range.start == 0 && range.end == band.stored() && !self.has_more(band);
             if !whole && band.mapped.is_none() {
                 let done = self.discard_stored(slot.index, band, range, leave);
                 self.changed(&slot);
@@ -42,7 +42,7 @@ impl Bands {
         let State::Stored(band) = &mut *state else { return Ok(()) };
         // Asked again: the band may have grown in between.
         let end = piece.within.end.min(band.stored());
-        if piece.within.start == 0 && end == band.stored() {
+        if piece.within.start == 0 && end == band.stored() && !self.has_more(band) {
             return self.remove(slot.index, &mut state);
         }
         if piece.within.start >= end {
@@ -52,6 +52,11 @@ impl Bands {
         let done = self.discard_stored(slot.index, band, piece.within.start..end, leave);
         self.changed(&slot);
         done
+    }
+
+    /// Whether the band's file is longer than a band: what that was meant to be is not known, and so the file stays.
+    fn has_more(&self, band: &Band) -> bool {
+        band.len == self.band_size && band.file.info().len > self.band_size
     }
 
     /// Removes a band's files; `state` is the band's.

@@ -7,6 +7,25 @@ use crate::device::{BlockDevice, Extent, Info, Leave, Lent};
 use crate::store::Guard;
 use crate::{Error, Result};
 
+impl Bundle {
+    /// Whether the cipher blocks of some band would have other numbers if they were counted over the whole disk.
+    pub(crate) fn has_other_numbering(&self) -> bool {
+        let bands = [Some(&self.bands), self.front.as_ref().map(|front| &front.bands)];
+        bands.into_iter().flatten().any(|bands| bands.cipher.is_some() && bands.count(bands.len()) > 1)
+    }
+
+    /// Reads bytes with cipher blocks counted over the whole disk, as development versions before the first release wrote them.
+    /// `false`: none of these bytes are cipher text that reads otherwise so.
+    pub(crate) fn read_in_other_numbering(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        self.read_at(offset, buf)?;
+        let range = offset..offset + buf.len() as u64;
+        match &self.front {
+            None => self.bands.read_numbered_over_disk(range, buf),
+            Some(front) => front.read_numbered_over_disk(&self.bands, range, buf),
+        }
+    }
+}
+
 impl BlockDevice for Bundle {
     fn info(&self) -> Info {
         self.bands.info()

@@ -32,7 +32,7 @@ mod token;
 use std::sync::{Arc, Mutex};
 
 use super::{BandSizes, SECTOR, check_len};
-use crate::crypt::{Blocks, KeyMaterial, Locked, Protection};
+use crate::crypt::{KeyMaterial, Locked, Protection};
 use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
@@ -92,9 +92,8 @@ pub fn default_band_size(len: u64) -> u64 {
 
 /// An open sparse bundle: the disk in it, as a device.
 ///
-/// Opening reads the plists and nothing else: it takes as long with a million bands as with none. A band whose file
-/// is longer than the band size is refused when it is first met, because nobody can tell what the excess was meant
-/// to be; what the last band's file has past the end of the disk is left by an interrupted resize, and ignored.
+/// Opening reads the plists and nothing else: it takes as long with a million bands as with none. What a band's file has past
+/// the band size, or the last one past the end of the disk, is ignored, as macOS does, and left as it is.
 #[derive(Debug)]
 pub struct Bundle {
     bands: Bands,
@@ -130,10 +129,7 @@ impl Bundle {
         check_len(LAYER, info.size)?;
         match protection {
             // Whole cipher blocks are whole sectors.
-            Some(protection) => {
-                Blocks::check_size(LAYER, info.size, protection.block)?;
-                check_cipher_block(info.band_size, protection.block)?;
-            }
+            Some(protection) => check_cipher_block(info.band_size, protection.block)?,
             None => check_band_size(info.band_size)?,
         }
         for name in [plist::INFO, plist::BACKUP] {

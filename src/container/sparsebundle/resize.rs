@@ -16,7 +16,6 @@ impl Bundle {
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         self.bands.check_changeable()?;
         check_len(LAYER, len)?;
-        self.bands.cipher.as_ref().map_or(Ok(()), |blocks| blocks.check_len(LAYER, len))?;
         let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.bands.len();
         if len > now {

@@ -43,7 +43,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Band {
     pub(super) file: Arc<dyn BlockDevice>,
-    /// Bytes of the file.
+    /// Bytes of the file that count, at most a band's.
     pub(super) len: u64,
     /// How far the file may hold anything. What it is longer by was grown ahead and never written.
     pub(super) filled: AtomicU64,

@@ -23,6 +23,8 @@ pub struct Survey {
     pub allocated: u64,
     /// What is wrong, each with the file it is about; at most 100.
     pub problems: Vec<Error>,
+    /// Files of bands that are longer than a band, whose rest is ignored; at most 100.
+    pub too_long: Vec<Error>,
     /// Further problems, which are not told.
     pub further_problems: u64,
 }
@@ -33,6 +35,12 @@ impl Survey {
             self.problems.push(error);
         } else {
             self.further_problems += 1;
+        }
+    }
+
+    fn longer(&mut self, name: &str, message: String) {
+        if self.too_long.len() < MOST_PROBLEMS {
+            self.too_long.push(Error::new(Kind::Corrupt, LAYER, message).named(name));
         }
     }
 
@@ -91,7 +99,13 @@ impl Bundle {
         }
         let info = plist::Info { size: self.bands.len(), band_size: self.bands.band_size, version: self.bands.version };
         let rules = Rules { info, grain: self.bands.grain() };
-        rules.check_len(index, meta.len).into_iter().for_each(|(_, what)| survey.found(entry.name, what));
+        if let Some((_, what)) = rules.check_len(index, meta.len) {
+            if index.0 < rules.count() && meta.len > info.band_size {
+                survey.longer(entry.name, what);
+            } else {
+                survey.found(entry.name, what);
+            }
+        }
         Ok(())
     }
 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{CBC_PADDED, Header, PBKDF2, PKCS7, TRIPLE_DES, known, padded, prefix};
+use super::{AES, CBC_PADDED, Header, PBKDF2, PKCS7, TRIPLE_DES, known, one_of, padded, prefix};
+use crate::crypt::keys::{KeyWrap, check_iterations};
 use crate::{Error, Result};
 
 /// Kinds of entries.
@@ -28,7 +29,7 @@ pub(in crate::crypt) struct DirectoryRaw {
 pub(in crate::crypt) const DIRECTORY_SIZE: u64 = 20;
 const _: () = assert!(size_of::<DirectoryRaw>() as u64 == DIRECTORY_SIZE);
 
-/// The keys wrapped by a passphrase. Source: §2.1.
+/// The keys wrapped by a passphrase. Source: §2.1, §2.3.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct PassphraseRaw {
@@ -37,19 +38,21 @@ pub(in crate::crypt) struct PassphraseRaw {
     /*008*/ iterations: U32,
     /*00C*/ salt_length: U32, // 20
     /*010*/ salt: [u8; 32],
-    /*030*/ iv_length: U32, // 8
+    /*030*/ iv_length: U32, // 8, also around AES
     /*034*/ iv: [u8; 32],
-    /*054*/ key_bits: U32, // 192
-    /*058*/ algorithm: U32, // 0x11, triple DES
+    /*054*/ key_bits: U32, // 192; 128 and 256 are possible with AES
+    /*058*/ algorithm: U32, // 0x11, triple DES, or 0x80000001, AES
     /*05C*/ padding: U32, // 7, PKCS#7
     /*060*/ mode: U32, // 6, CBC
     /*064*/ blob_length: U32, // 48 for AES-128, 64 for AES-256
     /*068*/ blob: [u8; 512],
 }
 pub(in crate::crypt) const PASSPHRASE_SIZE: u64 = 616;
+/// What stands before [`PassphraseRaw::blob`].
+pub(in crate::crypt) const PASSPHRASE_FIELDS: usize = 0x68;
 const _: () = assert!(size_of::<PassphraseRaw>() as u64 == PASSPHRASE_SIZE);
 
-/// The keys wrapped for a private key's owner. Source: §2.2; no image made by macOS was available.
+/// The keys wrapped for a private key's owner. Source: §2.2.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::crypt) struct PublicKeyRaw {
@@ -85,7 +88,8 @@ impl DirectoryRaw {
 pub(in crate::crypt) struct Passphrase {
     pub(in crate::crypt) iterations: u32,
     pub(in crate::crypt) salt: Vec<u8>,
-    pub(in crate::crypt) iv: [u8; 8],
+    pub(in crate::crypt) wrap: KeyWrap,
+    pub(in crate::crypt) iv: Vec<u8>,
     pub(in crate::crypt) blob: Vec<u8>,
 }
 
@@ -94,20 +98,38 @@ impl Passphrase {
     pub(in crate::crypt) fn parse(raw: &PassphraseRaw, at: u64) -> Result<Self> {
         known(ENTRY, "key derivation", at, raw.kdf, PBKDF2)?;
         known(ENTRY, "derivation's MAC", at + 4, raw.prf, 0)?;
-        known(ENTRY, "vector length", at + 0x30, raw.iv_length, 8)?;
-        known(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, 192)?;
-        known(ENTRY, "wrapping cipher", at + 0x58, raw.algorithm, TRIPLE_DES)?;
+        check_iterations(ENTRY, raw.iterations.get()).map_err(|error| error.at(at + 8))?;
+        let wrap = match one_of(ENTRY, "wrapping cipher", at + 0x58, raw.algorithm, [TRIPLE_DES, AES])? {
+            TRIPLE_DES => one_of(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, [192]).map(|_| KeyWrap::TripleDes)?,
+            _ => match one_of(ENTRY, "wrapping key bits", at + 0x54, raw.key_bits, [128, 192, 256])? {
+                128 => KeyWrap::Aes128,
+                192 => KeyWrap::Aes192,
+                _ => KeyWrap::Aes256,
+            },
+        };
+        // A vector for AES is told by as many bytes as one for triple DES; one of full length would be used as it is.
+        if wrap == KeyWrap::TripleDes {
+            known(ENTRY, "vector length", at + 0x30, raw.iv_length, 8)?;
+        } else {
+            one_of(ENTRY, "vector length", at + 0x30, raw.iv_length, [8, 16])?;
+        }
         known(ENTRY, "padding", at + 0x5C, raw.padding, PKCS7)?;
         known(ENTRY, "wrapping mode", at + 0x60, raw.mode, CBC_PADDED)?;
+        let blob = prefix(ENTRY, "wrapped keys", at + 0x64, &raw.blob, raw.blob_length)?;
+        if blob.is_empty() || !blob.len().is_multiple_of(wrap.cell()) {
+            let message = format!("wrapped keys of {} bytes, no whole number of {wrap} blocks", blob.len());
+            return Err(Error::corrupt(ENTRY, at + 0x64, message));
+        }
         Ok(Self {
             iterations: raw.iterations.get(),
             salt: prefix(ENTRY, "salt", at + 0x0C, &raw.salt, raw.salt_length)?,
-            iv: std::array::from_fn(|n| raw.iv[n]),
-            blob: prefix(ENTRY, "wrapped keys", at + 0x64, &raw.blob, raw.blob_length)?,
+            wrap,
+            iv: prefix(ENTRY, "vector", at + 0x30, &raw.iv, raw.iv_length)?,
+            blob,
         })
     }
 
-    /// Salt and blob fit their fields by construction.
+    /// Salt, vector and blob fit their fields by construction.
     pub(in crate::crypt) fn to_raw(&self) -> PassphraseRaw {
         PassphraseRaw {
             kdf: PBKDF2.into(),
@@ -115,10 +137,10 @@ impl Passphrase {
             iterations: self.iterations.into(),
             salt_length: (self.salt.len() as u32).into(),
             salt: padded(&self.salt),
-            iv_length: 8.into(),
+            iv_length: (self.iv.len() as u32).into(),
             iv: padded(&self.iv),
-            key_bits: 192.into(),
-            algorithm: TRIPLE_DES.into(),
+            key_bits: self.wrap.key_bits().into(),
+            algorithm: if self.wrap == KeyWrap::TripleDes { TRIPLE_DES } else { AES }.into(),
             padding: PKCS7.into(),
             mode: CBC_PADDED.into(),
             blob_length: (self.blob.len() as u32).into(),
@@ -127,42 +149,29 @@ impl Passphrase {
     }
 }
 
-/// A public-key entry. What it was wrapped by is checked when it is used: an entry of an unknown form does not keep the
-/// others from opening the image.
+/// A public-key entry, all of it checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::crypt) struct PublicKey {
     /// Which key it is for: SHA-1 of the public key.
     pub(in crate::crypt) hash: Vec<u8>,
     pub(in crate::crypt) blob: Vec<u8>,
-    algorithm: U32,
-    padding: U32,
-    mode: U32,
-    at: u64,
 }
 
 impl PublicKey {
     /// An entry to be written: RSA with the padding of PKCS#1 v1.5.
     pub(in crate::crypt) fn new(hash: [u8; 20], blob: Vec<u8>) -> Self {
-        Self { hash: hash.to_vec(), blob, algorithm: RSA.into(), padding: PKCS1.into(), mode: 0.into(), at: 0 }
+        Self { hash: hash.to_vec(), blob }
     }
 
     /// `at` is where the entry stands, for errors.
     pub(in crate::crypt) fn parse(raw: &PublicKeyRaw, at: u64) -> Result<Self> {
+        known(ENTRY, "wrapping cipher", at + 0x24, raw.algorithm, RSA)?;
+        known(ENTRY, "padding", at + 0x28, raw.padding, PKCS1)?;
+        known(ENTRY, "wrapping mode", at + 0x2C, raw.mode, 0)?;
         Ok(Self {
             hash: prefix(ENTRY, "key hash", at, &raw.hash, raw.hash_length)?,
             blob: prefix(ENTRY, "wrapped keys", at + 0x30, &raw.blob, raw.blob_length)?,
-            algorithm: raw.algorithm,
-            padding: raw.padding,
-            mode: raw.mode,
-            at,
         })
-    }
-
-    /// Whether it was wrapped in the one way that is known.
-    pub(in crate::crypt) fn check(&self) -> Result<()> {
-        known(ENTRY, "wrapping cipher", self.at + 0x24, self.algorithm, RSA)?;
-        known(ENTRY, "padding", self.at + 0x28, self.padding, PKCS1)?;
-        known(ENTRY, "wrapping mode", self.at + 0x2C, self.mode, 0)
     }
 
     /// Hash and blob fit their fields by construction.
@@ -170,9 +179,9 @@ impl PublicKey {
         PublicKeyRaw {
             hash_length: (self.hash.len() as u32).into(),
             hash: padded(&self.hash),
-            algorithm: self.algorithm,
-            padding: self.padding,
-            mode: self.mode,
+            algorithm: RSA.into(),
+            padding: PKCS1.into(),
+            mode: 0.into(),
             blob_length: (self.blob.len() as u32).into(),
             blob: padded(&self.blob),
         }

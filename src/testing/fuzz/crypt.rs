@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{describe, disk};
-use crate::crypt::{self, Device, KeyMaterial, LEAST_ITERATIONS, Locked, Protection, Secret};
+use crate::crypt::{self, Device, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret};
 use crate::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use crate::problem::{Problems, Severity};
 use crate::testing::Random;
@@ -40,7 +40,14 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let made = |key_bits, block| {
         let file = Arc::new(Memory::zeros(0));
         let passphrase = Some(Secret::new(b"seed".to_vec()));
-        let protection = Protection { key_bits, block, passphrase, iterations: LEAST_ITERATIONS, certificates: Vec::new() };
+        let protection = Protection {
+            key_bits,
+            block,
+            passphrase,
+            iterations: LEAST_ITERATIONS,
+            key_wrap: KeyWrap::TripleDes,
+            certificates: Vec::new(),
+        };
         let device = Device::create(file.clone(), &protection);
         let device = device.expect("it can be made");
         let grown =

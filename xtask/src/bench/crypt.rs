@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bandsaw::container::Format;
-use bandsaw::crypt::{BackEnd, Encryption, KeyMaterial, LEAST_ITERATIONS, Locked, Protection, Secret, Sectors};
+use bandsaw::crypt::{BackEnd, Encryption, KeyMaterial, KeyWrap, LEAST_ITERATIONS, Locked, Protection, Secret, Sectors};
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::open::{self, CreateOptions, Keys, OpenOptions};
 
@@ -116,7 +116,14 @@ pub(super) fn unlock(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     }
     let passphrase = Secret::new(b"passphrase".to_vec());
-    let protection = Protection { key_bits: 256, block: 512, iterations, passphrase: Some(passphrase), certificates: Vec::new() };
+    let protection = Protection {
+        key_bits: 256,
+        block: 512,
+        iterations,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase: Some(passphrase),
+        certificates: Vec::new(),
+    };
     let (locked, _) = Locked::make(&KeyMaterial::random(256)?, &protection, 0)?;
     let ours = || time(|| Ok(locked.unlock(b"passphrase")?));
     let count = format!("iter:{iterations}");

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use bandsaw::device::Access;
+use bandsaw::open::Layer;
 use bandsaw::ops::space::{FreeSpace, SpaceMap};
 use bandsaw::{Kind, open};
 use clap::{Args, ValueHint};
@@ -75,7 +76,8 @@ impl Info {
             Err(failure) => {
                 let (layers, _) = open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
                 // Of a file that is not even known for an image there is nothing to tell.
-                if layers.is_empty() || failure.kind() == Kind::Unsupported {
+                let is_encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+                if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
                     return Err(failure);
                 }
                 // That the image does not open is worse news than what keeps its layers from being looked at.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::facts::WayFacts;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase};
+use crate::passphrase::{self, ImageUnlocking, Iterations, NewPassphrase, Wrapping};
 use crate::reaching::Reaching;
 use crate::source;
 
@@ -33,6 +33,7 @@ Examples:
   bandsaw passwd --private-key admin.pem Secret.dmg               a forgotten passphrase is replaced
   bandsaw passwd list Secret.dmg                                  what opens it
   bandsaw passwd add Secret.dmg                                   one more passphrase
+  bandsaw passwd add --key-wrap aes Secret.dmg                    the same, wrapped as current macOS does it
   bandsaw passwd add --certificate admin.cer Secret.dmg           whoever has the private key opens it, too
   bandsaw passwd remove Secret.dmg 2                              number 2 of the list opens it no more"
 )]
@@ -68,6 +69,8 @@ struct Change {
     #[command(flatten)]
     iterations: Iterations,
     #[command(flatten)]
+    wrapping: Wrapping,
+    #[command(flatten)]
     reaching: Reaching,
 }
 
@@ -77,7 +80,7 @@ struct Add {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     /// Add this certificate (X.509, PEM or DER) instead of a passphrase; its RSA private key then opens the image
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations", "key_wrap"])]
     certificate: Option<PathBuf>,
     #[command(flatten)]
     unlocking: ImageUnlocking,
@@ -85,6 +88,8 @@ struct Add {
     new: NewPassphrase,
     #[command(flatten)]
     iterations: Iterations,
+    #[command(flatten)]
+    wrapping: Wrapping,
     #[command(flatten)]
     reaching: Reaching,
 }
@@ -137,7 +142,7 @@ impl Change {
         let image = source::image(image)?;
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
-        let new = new_passphrase(&self.new, &self.unlocking, self.iterations)?;
+        let new = new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?;
         ring.replace(entry, &new)?;
         warn_of_copies(output);
         report(image, &self.reaching, output, &format!("number {} has a new passphrase", entry + 1))
@@ -175,12 +180,9 @@ impl Add {
         let ring = unlock(&image, &self.unlocking, &self.reaching)?;
         let new = match certificate {
             Some(certificate) => NewWay::Certificate(certificate),
-            None => new_passphrase(&self.new, &self.unlocking, self.iterations)?,
+            None => new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?,
         };
         let entry = ring.insert(&new)?;
-        if matches!(new, NewWay::Certificate(_)) {
-            output.warn("which form of certificate entries macOS expects was not confirmed on a Mac");
-        }
         report(image, &self.reaching, output, &format!("number {} is new", entry + 1))
     }
 }
@@ -221,12 +223,17 @@ fn unlock(image: &str, unlocking: &ImageUnlocking, reaching: &Reaching) -> Outco
     header(image, Access::ReadWrite, reaching)?.unlock(unlocking).map_err(|error| source::advise(error, image))
 }
 
-fn new_passphrase(new: &NewPassphrase, unlocking: &ImageUnlocking, iterations: Iterations) -> Outcome<NewWay> {
+fn new_passphrase(
+    new: &NewPassphrase,
+    unlocking: &ImageUnlocking,
+    iterations: Iterations,
+    wrapping: Wrapping,
+) -> Outcome<NewWay> {
     let passphrase = new.choose(unlocking.on_stdin());
     let passphrase = passphrase.advise(Kind::WrongKey, || {
         "it is read by --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
     })?;
-    Ok(NewWay::Passphrase { passphrase, iterations: iterations.count() })
+    Ok(NewWay::Passphrase { passphrase, iterations: iterations.count(), wrap: wrapping.cipher() })
 }
 
 fn warn_of_copies(output: &Output) {

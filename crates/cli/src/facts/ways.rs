@@ -19,27 +19,23 @@ pub(crate) struct WayFacts {
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum WayKind {
-    /// With the iterations of its derivation.
-    Passphrase {
-        iterations: u32,
-    },
+    /// With the iterations of its derivation, and the cipher around the image's keys.
+    Passphrase { iterations: u32, key_wrap: String },
     /// SHA-1 of the public key, hexadecimal, and the bits of its modulus.
-    PublicKey {
-        id: String,
-        bits: u32,
-    },
-    Unknown {
-        number_of_kind: u32,
-    },
+    PublicKey { id: String, bits: u32 },
+    /// An entry that is not understood, and why.
+    Unknown { number_of_kind: u32, why: String },
 }
 
 impl WayFacts {
     pub(crate) fn all(ways: &[WayIn]) -> Vec<Self> {
         let kind = |way: &WayIn| match way {
-            WayIn::Passphrase { iterations } => WayKind::Passphrase { iterations: *iterations },
+            WayIn::Passphrase { iterations, wrap } => {
+                WayKind::Passphrase { iterations: *iterations, key_wrap: wrap.to_string().to_lowercase() }
+            }
             WayIn::PublicKey { id, bits } => WayKind::PublicKey { id: hex(id), bits: *bits },
-            WayIn::Unknown { kind } => WayKind::Unknown { number_of_kind: *kind },
-            _ => WayKind::Unknown { number_of_kind: 0 },
+            WayIn::Unknown { kind, why, .. } => WayKind::Unknown { number_of_kind: *kind, why: why.clone() },
+            _ => WayKind::Unknown { number_of_kind: 0, why: String::new() },
         };
         (1..).zip(ways).map(|(number, way)| Self { number, kind: kind(way) }).collect()
     }
@@ -48,9 +44,12 @@ impl WayFacts {
 impl fmt::Display for WayFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            WayKind::Passphrase { iterations } => write!(f, "a passphrase, {} iterations", grouped(u64::from(*iterations))),
+            WayKind::Passphrase { iterations, key_wrap } => {
+                write!(f, "a passphrase, {} iterations", grouped(u64::from(*iterations)))?;
+                if key_wrap == "3des" { Ok(()) } else { write!(f, ", wrapped with {}", key_wrap.to_uppercase()) }
+            }
             WayKind::PublicKey { id, bits } => write!(f, "the private key of {id}, RSA of {bits} bits"),
-            WayKind::Unknown { number_of_kind } => write!(f, "something of kind {number_of_kind}, which is not known here"),
+            WayKind::Unknown { why, .. } => write!(f, "an entry that is not understood: {why}"),
         }
     }
 }

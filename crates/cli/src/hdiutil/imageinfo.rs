@@ -1,5 +1,8 @@
 //! `hdiutil imageinfo`.
 
+use std::io::IsTerminal;
+
+use bandsaw::Kind;
 use bandsaw::container::udif::LICENCE_KINDS;
 use bandsaw::ops::resize::limits;
 use plist::Value as Plist;
@@ -11,7 +14,7 @@ use super::size::SECTOR;
 use super::table::Effect::Done;
 use super::table::Takes::Nothing;
 use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 const OPTIONS: &[Opt] = &[
     opt(&["format"], Nothing, Done("only the code of the format")),
@@ -27,8 +30,38 @@ pub(super) const VERB: Verb = Verb {
     run: Some(run),
 };
 
+/// What is known of an encrypted image that nobody has given a key for, or of which no key entry is understood.
+fn locked(call: &Call, failure: Failure) -> Outcome {
+    let is_bundle = std::path::Path::new(call.image()).is_dir();
+    // Where a terminal was asked, the passphrase was wrong.
+    let is_locked = match failure.kind() {
+        Kind::WrongKey => !std::io::stdin().is_terminal() && !call.has("stdinpass"),
+        kind => kind == Kind::Unsupported,
+    };
+    if !is_locked || !Call::is_encrypted_at(call.image()).unwrap_or_default() {
+        return Err(failure);
+    }
+    let format = if is_bundle { "UDSB" } else { "unknown" };
+    if call.has("format") {
+        return call.tell(&format!("{format}\n"));
+    }
+    if call.has("plist") {
+        let properties = dictionary([("Encrypted", Plist::Boolean(true))]);
+        let place = dictionary([("Name", text(call.image()))]);
+        return call.plist(dictionary([
+            ("Format", text(format)),
+            ("Properties", properties),
+            ("Backing Store Information", place),
+        ]));
+    }
+    call.tell(&format!("Format: {format}\nEncrypted: true\n"))
+}
+
 pub(super) fn run(call: &Call) -> Outcome {
-    let (image, _) = call.open()?;
+    let image = match call.open() {
+        Ok((image, _)) => image,
+        Err(failure) => return locked(call, failure),
+    };
     let format = image.format();
     let sum = if format.is_udif() { "CRC32" } else { "none" };
     if call.has("format") {

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bandsaw::crypt::{Certificate, Description, Key, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey, calibrate};
+use bandsaw::crypt::{Certificate, Description, Key, KeyWrap, LEAST_ITERATIONS, MOST_ITERATIONS, PrivateKey, calibrate};
 use bandsaw::fs::{LockedVolume, VolumeKey};
 use bandsaw::open::Keys;
 use bandsaw::{Error, Kind, Result, platform};
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::source::{LONGEST, all, line_of};
 use super::{Passphrase, VolumePassphrase};
@@ -152,6 +152,36 @@ impl Iterations {
 
     pub(crate) fn count(self) -> u32 {
         self.iterations.unwrap_or_else(calibrate)
+    }
+}
+
+/// The cipher around an image's keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WrapCipher {
+    #[value(name = "3des")]
+    TripleDes,
+    #[value(name = "aes", alias = "aes-192")]
+    Aes,
+}
+
+/// How a new passphrase wraps an image's keys.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Wrapping {
+    /// Wrap the image's keys with 3des, which every macOS reads, or with aes, as current macOS writes; without it 3des
+    #[arg(long, value_name = "CIPHER", help_heading = "New passphrase", display_order = 891)]
+    key_wrap: Option<WrapCipher>,
+}
+
+impl Wrapping {
+    pub(crate) fn is_given(self) -> bool {
+        self.key_wrap.is_some()
+    }
+
+    pub(crate) fn cipher(self) -> KeyWrap {
+        match self.key_wrap {
+            Some(WrapCipher::Aes) => KeyWrap::Aes192,
+            Some(WrapCipher::TripleDes) | None => KeyWrap::TripleDes,
+        }
     }
 }
 

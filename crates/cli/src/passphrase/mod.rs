@@ -20,7 +20,7 @@ use bandsaw::{Error, Kind, Result};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, ValueHint, value_parser};
 
 pub(crate) use handed::hide;
-pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, certificate};
+pub(crate) use keys::{ImageUnlocking, Iterations, Unlocking, Wrapping, certificate};
 use source::Source;
 
 /// What to do about a key that is missing or wrong.

@@ -107,7 +107,11 @@ impl Bundle {
             progress.check()?;
             progress.advance(1);
             let found = match BandIndex::from_name(BANDS, entry.name) {
-                Some(index) => entry.meta()?.and_then(|meta| rules.check_len(index, meta.len)),
+                Some(index) => entry.meta()?.and_then(|meta| match rules.check_len(index, meta.len) {
+                    // The rest of it would be gone with the file.
+                    Some((_, what)) if meta.len > state.from => Some((Severity::Damage, what)),
+                    found => found,
+                }),
                 None => check_name(entry.name),
             };
             match found {

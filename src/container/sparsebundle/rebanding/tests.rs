@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::{Bundle, CreateOptions, TOKEN, encryption};
 use super::*;
-use crate::crypt::{KeyMaterial, Locked, Protection, Secret};
+use crate::crypt::{KeyMaterial, KeyWrap, Locked, Protection, Secret};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Leave, is_zero};
 use crate::problem::Problems;
 use crate::progress::{Progress, Silent};
@@ -36,7 +36,14 @@ impl Case {
             return Self { store, keys: None };
         }
         let passphrase = Some(Secret::new(b"open".to_vec()));
-        let protection = Protection { key_bits: 128, block: 4096, iterations: 1, passphrase, certificates: Vec::new() };
+        let protection = Protection {
+            key_bits: 128,
+            block: 4096,
+            iterations: 1,
+            key_wrap: KeyWrap::TripleDes,
+            passphrase,
+            certificates: Vec::new(),
+        };
         Bundle::create_encrypted(store.clone(), &options, &protection).unwrap();
         let locked = encryption(&*store).unwrap().unwrap();
         let keys = locked.unlock(b"open").unwrap();

@@ -1,12 +1,17 @@
 //! What an encrypted bundle is in its files.
 
 use super::*;
-use crate::crypt::{KeyMaterial, Protection, Secret};
-
-const CIPHER: usize = 512;
+use crate::crypt::{KeyMaterial, KeyWrap, Protection, Secret, Sectors};
 
 fn protection(block: u32) -> Protection {
-    Protection { key_bits: 256, block, iterations: 1, passphrase: Some(Secret::new(b"open".to_vec())), certificates: Vec::new() }
+    Protection {
+        key_bits: 256,
+        block,
+        iterations: 1,
+        key_wrap: KeyWrap::TripleDes,
+        passphrase: Some(Secret::new(b"open".to_vec())),
+        certificates: Vec::new(),
+    }
 }
 
 fn create_with(len: u64, block: u32) -> (MemoryStore, Bundle) {
@@ -65,18 +70,49 @@ fn a_band_is_data_and_the_rest_is_a_hole() {
     assert_eq!(kinds, expected);
 }
 
-/// The numbers of cipher blocks count over the whole disk: equal plain text in two bands is different cipher text.
+/// Numbers of cipher blocks start at 0 in every band, as in bundles by macOS: equal plain text at the same place of two bands is
+/// the same cipher text, and any band decrypts in the place of any other.
 #[test]
-fn block_numbers_go_on_across_bands() {
-    let (store, bundle) = create_with(2 * BAND, 512);
+fn block_numbers_start_again_in_every_band() {
+    for block in [512, 4096] {
+        let (store, bundle) = create_with(4 * BAND, block);
+        bundle.write_at(0, &vec![5; 2 * BAND as usize]).unwrap();
+        // Gaps that are filled, parts of blocks, and a band that grows count in the same way.
+        bundle.write_at(2 * BAND + 20_000, &[6; 700]).unwrap();
+        bundle.write_at(3 * BAND + 20_000, &[6; 700]).unwrap();
+        bundle.flush().unwrap();
+        assert!(stored(&store, "bands/0") == stored(&store, "bands/1"));
+        assert!(stored(&store, "bands/2") == stored(&store, "bands/3"));
+        let (_, keys) = unlocked(&store);
+        let (mut first, sectors) = (stored(&store, "bands/3"), Sectors::new(&keys, block).unwrap());
+        sectors.decrypt(0, &mut first).unwrap();
+        assert_eq!(first[19_990..20_710], [&[0; 10][..], &[6; 700], &[0; 10]].concat());
+        drop(bundle);
+        put(&store, "bands/3", &stored(&store, "bands/1"));
+        let bundle = open_with(&store, Access::ReadOnly).unwrap();
+        assert!(bundle.read_vec(3 * BAND, BAND as usize).unwrap() == vec![5; BAND as usize]);
+    }
+}
+
+/// What development versions wrote reads otherwise beyond band 0, and only there.
+#[test]
+fn the_other_numbering_is_read_where_it_differs() {
+    let (store, bundle) = create_with(3 * BAND, 512);
     bundle.write_at(0, &vec![5; 2 * BAND as usize]).unwrap();
-    assert!(stored(&store, "bands/0") != stored(&store, "bands/1"));
-    // The second band in place of the first does not decrypt.
-    put(&store, "bands/0", &stored(&store, "bands/1"));
+    bundle.flush().unwrap();
+    let (_, keys) = unlocked(&store);
+    let (mut band, sectors) = (vec![7; BAND as usize], Sectors::new(&keys, 512).unwrap());
+    sectors.encrypt(BAND / 512, &band.clone(), &mut band).unwrap();
     drop(bundle);
+    put(&store, "bands/1", &band);
     let bundle = open_with(&store, Access::ReadOnly).unwrap();
-    assert!(bundle.read_vec(0, CIPHER).unwrap() != [5; CIPHER]);
-    assert_eq!(bundle.read_vec(BAND, CIPHER).unwrap(), [5; CIPHER]);
+    assert!(bundle.has_other_numbering());
+    let mut bytes = vec![0; 2000];
+    assert!(bundle.read_in_other_numbering(BAND - 1000, &mut bytes).unwrap());
+    assert_eq!(bytes, [[5; 1000], [7; 1000]].concat());
+    assert!(!bundle.read_in_other_numbering(0, &mut bytes).unwrap() && bytes == [5; 2000]);
+    assert!(!bundle.read_in_other_numbering(2 * BAND, &mut bytes).unwrap() && bytes == [0; 2000]);
+    assert!(!create_with(BAND, 512).1.has_other_numbering());
 }
 
 #[test]
@@ -144,15 +180,12 @@ fn sizes_that_cannot_be_encrypted_are_refused() {
         error
     };
     assert_eq!(refused(BAND, BAND + 512, 4096).kind(), Kind::Invalid);
-    let error = refused((2 << 40) + 512, BAND, 512);
-    assert!(error.kind() == Kind::Limit && error.message().contains("4096-byte"), "{error}");
-    assert_eq!(refused((16 << 40) + 4096, 8 << 30, 4096).kind(), Kind::Limit);
 
+    // Block numbers start again in every band, and never end.
     let (_, bundle) = create_with(2 << 40, 512);
-    let error = bundle.set_len((2 << 40) + 512, Leave::Zeros).unwrap_err();
-    assert!(error.kind() == Kind::Limit && error.message().contains("convert"), "{error}");
-    bundle.write_at((2 << 40) - 512, &[1; 512]).unwrap();
-    assert_eq!(bundle.read_vec((2 << 40) - 1, 1).unwrap(), [1]);
+    bundle.set_len(1 << 60, Leave::Zeros).unwrap();
+    bundle.write_at((1 << 60) - 512, &[1; 512]).unwrap();
+    assert_eq!(bundle.read_vec((1 << 60) - 1, 1).unwrap(), [1]);
 }
 
 #[test]
