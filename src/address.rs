@@ -32,6 +32,7 @@ use std::path::Path;
 use crate::{Error, Kind, Result};
 use escaping::{escape, find_bare, unescape};
 
+pub use crate::error::{Secrets, redacted};
 pub(crate) use escaping::percent_decoded;
 
 const LAYER: &str = "address";

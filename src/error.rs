@@ -1,8 +1,12 @@
 //! The one error of the library: what kind, which layer, where, and what was expected.
 
+mod redact;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
+
+pub use redact::{Secrets, redacted};
 
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -106,17 +110,17 @@ impl Error {
         self
     }
 
-    /// The same error, met at this name.
+    /// The same error, met at this name. Secrets of a URL are left out.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.0.place = Place::Name(name.into());
+        self.0.place = Place::Name(redacted(&name.into()).into_owned());
         self
     }
 
-    /// The same error in this file, unless a lower layer has named one already.
+    /// The same error in this file, unless a lower layer has named one already. Secrets of a URL are left out.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
-        self.0.file.get_or_insert_with(|| file.as_ref().display().to_string());
+        self.0.file.get_or_insert_with(|| redacted(&file.as_ref().display().to_string()).into_owned());
         self
     }
 

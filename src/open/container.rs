@@ -83,9 +83,8 @@ pub(super) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
-    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
-    file.lock(lock)?;
-    Ok(Arc::new(file))
+    let file = LocalFile::open_locked(path, how, lock)?;
+    file.map(Arc::new).ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))
 }
 
 pub(super) fn open_file(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {

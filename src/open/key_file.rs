@@ -44,11 +44,11 @@ impl KeyFile {
     }
 
     fn in_file(path: &Path, access: Access) -> Result<Option<Self>> {
-        let how = if access == Access::ReadWrite { Open::Write } else { Open::Read };
-        let Some(file) = LocalFile::open(path, how)? else { return Ok(None) };
-        if access == Access::ReadWrite {
-            file.lock(Lock::Exclusive)?;
-        }
+        let file = match access {
+            Access::ReadWrite => LocalFile::open_locked(path, Open::Write, Lock::Exclusive)?,
+            Access::ReadOnly => LocalFile::open(path, Open::Read)?,
+        };
+        let Some(file) = file else { return Ok(None) };
         Self::new(path.to_owned(), Arc::new(file), None, Vec::new())
     }
 

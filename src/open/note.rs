@@ -7,6 +7,7 @@ use plist::{Dictionary, Value};
 use uuid::Uuid;
 
 use super::LAYER;
+use crate::address::redacted;
 use crate::container::asif::Metadata;
 use crate::{Error, Kind, Result};
 
@@ -38,7 +39,8 @@ pub(crate) struct Commit {
 impl Note {
     /// The image at `path`, whose disk has `size` bytes.
     pub(super) fn of(path: &Path, size: u64) -> Self {
-        let below = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let shown = redacted(&path.to_string_lossy()).into_owned();
+        let below = Path::new(&shown).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let meta = path.metadata().ok().filter(std::fs::Metadata::is_file);
         let since = meta.and_then(|meta| meta.modified().ok()).map(seconds);
         Self { below, size, modified: since }

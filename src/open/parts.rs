@@ -57,11 +57,10 @@ fn open_part(
     options: &OpenOptions,
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let Some(file) = LocalFile::open(path, Open::Read)? else {
+    let Some(file) = LocalFile::open_locked(path, Open::Read, Lock::Shared)? else {
         let message = format!("is missing: it is part {number} of {count} and belongs beside the first");
         return Err(Error::new(Kind::NotFound, LAYER, message));
     };
-    file.lock(Lock::Shared)?;
     let file = Arc::new(file);
     layers.push(Layer::File(file.clone()));
     // What encrypts the first is told once.

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -210,10 +209,9 @@ fn unfinished(target: &Path) -> Result<OsString> {
 
 /// A name beside `target` that nothing has.
 fn unused_name(target: &Path) -> Result<PathBuf> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut aside = unfinished(target)?;
-        aside.push(format!("{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+        aside.push(platform::own_suffix());
         let aside = target.with_file_name(aside);
         match fs::symlink_metadata(&aside) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(aside),

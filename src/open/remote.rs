@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{LAYER, OpenOptions, snapshot};
 use crate::address;
@@ -18,6 +19,8 @@ pub struct Reach<'a> {
     pub variables: fn(&str) -> Option<String>,
     /// A limit of bandwidth, in bytes a second, for what is in a bucket.
     pub bytes_per_second: Option<u64>,
+    /// How long a server may stay silent before a request fails. `None`: a minute.
+    pub timeout: Option<Duration>,
     /// Take a bundle in a bucket over from a writer that seems to be alive.
     pub steal_lease: bool,
     /// A cache on a local disk of what is in a bucket. `None`: what fits into memory is kept there.
@@ -26,15 +29,15 @@ pub struct Reach<'a> {
 
 impl Default for Reach<'_> {
     fn default() -> Self {
-        Self { variables: |_| None, bytes_per_second: None, steal_lease: false, cache: None }
+        Self { variables: |_| None, bytes_per_second: None, timeout: None, steal_lease: false, cache: None }
     }
 }
 
 impl Reach<'_> {
     /// The same without a cache: for what is made anew, which is written once.
     pub fn without_cache(self) -> Reach<'static> {
-        let Self { variables, bytes_per_second, steal_lease, cache: _ } = self;
-        Reach { variables, bytes_per_second, steal_lease, cache: None }
+        let Self { variables, bytes_per_second, timeout, steal_lease, cache: _ } = self;
+        Reach { variables, bytes_per_second, timeout, steal_lease, cache: None }
     }
 }
 
@@ -134,7 +137,7 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Else
             Err(Error::new(Kind::ReadOnly, LAYER, message))
         }
         "s3" => reach::bucket(url, options.access, options.reach).map(|(store, status)| Some(Elsewhere::Folder(store, status))),
-        "http" | "https" => reach::file(url).map(|file| Some(Elsewhere::File(file))),
+        "http" | "https" => reach::file(url, options.reach).map(|file| Some(Elsewhere::File(file))),
         _ => Err(unknown(scheme)),
     }
 }
@@ -167,6 +170,7 @@ mod reach {
     pub(super) fn objects(url: &str, reach: Reach) -> Result<Arc<dyn Objects>> {
         let mut options = BucketOptions::from_variables(&reach.variables)?;
         options.bytes_per_second = reach.bytes_per_second;
+        options.timeout = reach.timeout;
         Ok(Arc::new(Bucket::new(place(url)?, &options)?))
     }
 
@@ -242,8 +246,8 @@ mod reach {
         Ok(has_log || objects.stat("Info.plist")?.is_some() || objects.stat("Info.bckup")?.is_some())
     }
 
-    pub(super) fn file(url: &str) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(web::open(url)?))
+    pub(super) fn file(url: &str, reach: Reach) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(web::open(url, reach.timeout)?))
     }
 }
 
@@ -270,7 +274,7 @@ mod reach {
         Err(without())
     }
 
-    pub(super) fn file(_url: &str) -> Result<Arc<dyn BlockDevice>> {
+    pub(super) fn file(_url: &str, _reach: Reach) -> Result<Arc<dyn BlockDevice>> {
         Err(without())
     }
 }

@@ -13,6 +13,7 @@ use super::create::FileDraft;
 use super::note::{self, Note};
 use super::place::NewMode;
 use super::{Found, LAYER, Layer, OpenOptions, open_disk};
+use crate::address::redacted;
 use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
 use crate::container::overlay::Overlay;
@@ -122,7 +123,8 @@ impl Below {
             _ => None,
         });
         let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
-        let link = Link { name: path.display().to_string(), identity: Identity { uuid, ..Identity::default() } };
+        let link =
+            Link { name: redacted(&path.display().to_string()).into_owned(), identity: Identity { uuid, ..Identity::default() } };
         let note = top.is_none().then(|| Note::of(path, found.disk.info().len));
         let is_secret = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
         let mode = NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
@@ -202,8 +204,8 @@ fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> 
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
-    let file = LocalFile::open(path, how)?.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
-    file.lock(lock)?;
+    let file = LocalFile::open_locked(path, how, lock)?;
+    let file = file.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
     let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
     if !asif::probe(&head) {
         return Err(Error::unsupported(LAYER, "is no layer or shadow file: that is an Apple sparse image (ASIF)"));

@@ -2,11 +2,13 @@
 //! code but its own. `bandsaw report`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use super::advise::{Place, advise};
 use super::space::{Fill, SpaceMap};
 use super::usage::{ImageUsage, Room};
 use crate::Result;
+use crate::address::redacted;
 use crate::device::BlockDevice;
 use crate::open::{Image, Layer};
 use crate::progress::Progress;
@@ -22,7 +24,8 @@ const SCRIPT: &str = include_str!("report/map.js");
 pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     let usage = ImageUsage::of(image, progress)?;
     let mut page = Page(String::new());
-    let name = image.path().file_name().unwrap_or(image.path().as_os_str()).to_string_lossy().into_owned();
+    let path = PathBuf::from(redacted(&image.path().to_string_lossy()).into_owned());
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     page.head(&name);
     page.sizes(image, &usage);
     page.layers(image);
@@ -107,7 +110,7 @@ impl Page {
     fn sizes(&mut self, image: &Image, usage: &ImageUsage) {
         let percent = (u128::from(usage.host.allocated) * 100).div_ceil(u128::from(usage.disk.max(1)));
         self.facts(&[
-            ("Image", image.path().display().to_string()),
+            ("Image", redacted(&image.path().display().to_string()).into_owned()),
             ("Format", format!("{}, {}", usage.format, usage.format.description())),
             ("Disk", exact(usage.disk)),
             ("On disk", format!("{}, {percent} % of the disk", exact(usage.host.allocated))),

@@ -1,57 +1,110 @@
 //! What runs that were killed have left under names of their own: removed by whoever comes to the same place later.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, test_kill_process};
 
 use super::try_lock;
 
-/// Younger ones are let be: their maker may be on another machine, or not have come to lock them yet.
+/// Younger ones are let be where the number of their process says little: their maker may be on another machine, or not have come
+/// to lock them yet.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Removes the files and folders in `folder` that are called `prefix`, the number of a process that is gone, and perhaps a
-/// hyphen and another number, if they are older than a minute and nobody has locked them. Best effort: what cannot be
-/// removed stays.
+/// The same where it says nothing: they were made before this machine was started, in another container, or on another machine.
+const AGE_OF_FOREIGN: Duration = Duration::from_secs(3600);
+
+/// Paths that [`take_removed`] keeps at most.
+const MOST_TOLD: usize = 100;
+
+static REMOVED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// What [`remove_leftovers`] has removed in this process since this was asked last, for who tells the user.
+pub fn take_removed() -> Vec<PathBuf> {
+    std::mem::take(&mut *REMOVED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The end of a name for something unfinished that nothing else has while this process lives: `MARK-PROCESS-NUMBER`.
+///
+/// The mark stands for the start of this machine and the space of its process numbers: a process of the same mark that is gone is
+/// gone for certain. Where the system tells of neither, there is none.
+pub fn own_suffix() -> String {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let (process, number) = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+    mark().map_or_else(|| format!("{process}-{number}"), |mark| format!("{mark}-{process}-{number}"))
+}
+
+fn mark() -> Option<&'static str> {
+    static MARK: OnceLock<Option<String>> = OnceLock::new();
+    MARK.get_or_init(|| {
+        let start = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+        let space = fs::read_link("/proc/self/ns/pid").ok()?;
+        // FNV-1a: names stay short, and nothing hangs on two marks being different.
+        let bytes = start.iter().chain(space.as_os_str().as_encoded_bytes());
+        let sum = bytes.fold(0x811c_9dc5_u32, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        Some(format!("{sum:08x}"))
+    })
+    .as_deref()
+}
+
+/// Removes the files and folders in `folder` that are called `prefix` and an [`own_suffix`] of a process that is gone, and that
+/// nobody has locked. Those of which that is not certain go when they are old. Best effort: what cannot be removed stays.
 pub fn remove_leftovers(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let is_left = name.to_str().and_then(|name| name.strip_prefix(prefix)).is_some_and(is_of_the_dead);
-        if is_left && is_old(&entry.path()) {
-            remove_unless_locked(&entry.path());
+        let age = name.to_str().and_then(|name| name.strip_prefix(prefix)).and_then(least_age);
+        if age.is_some_and(|age| is_older(&entry.path(), age)) && remove_unless_locked(&entry.path()) {
+            let mut removed = REMOVED.lock().unwrap_or_else(PoisonError::into_inner);
+            if removed.len() < MOST_TOLD {
+                removed.push(entry.path());
+            }
         }
     }
 }
 
-/// Whether `12-3`, or `12`, tells of a process that is gone.
-fn is_of_the_dead(rest: &str) -> bool {
-    let (process, counter) = rest.split_once('-').unwrap_or((rest, "0"));
-    let numbers = [process, counter].iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    let process = process.parse().ok().filter(|_| numbers).and_then(Pid::from_raw);
-    process.is_some_and(|process| test_kill_process(process) == Err(rustix::io::Errno::SRCH))
+/// How old something with this suffix must be to be removed; `None`: it stays. `12-3` and `12`, which tell of a process too, are of
+/// systems without marks.
+fn least_age(suffix: &str) -> Option<Duration> {
+    let parts: Vec<&str> = suffix.split('-').collect();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (given, process) = match parts[..] {
+        [process] => (None, process),
+        [process, number] if is_number(number) => (None, process),
+        [mark, process, number] if is_number(number) && mark.len() == 8 && u32::from_str_radix(mark, 16).is_ok() => {
+            (Some(mark), process)
+        }
+        _ => return None,
+    };
+    let process = Pid::from_raw(Some(process).filter(|process| is_number(process))?.parse().ok()?)?;
+    if given.is_some() && given != mark() {
+        return Some(AGE_OF_FOREIGN);
+    }
+    let is_gone = test_kill_process(process) == Err(rustix::io::Errno::SRCH);
+    is_gone.then_some(if given.is_some() { Duration::ZERO } else { AGE })
 }
 
-fn is_old(path: &Path) -> bool {
+fn is_older(path: &Path, least: Duration) -> bool {
     let changed = fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > AGE))
+    least.is_zero() || changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > least))
 }
 
-fn remove_unless_locked(path: &Path) {
-    let Ok(meta) = fs::symlink_metadata(path) else { return };
+/// Whether it was removed.
+fn remove_unless_locked(path: &Path) -> bool {
+    let Ok(meta) = fs::symlink_metadata(path) else { return false };
     if meta.is_file() {
         let lock = File::open(path);
-        if lock.is_ok_and(|file| try_lock(&file, true).unwrap_or(false)) {
-            let _ = fs::remove_file(path);
-        }
+        lock.is_ok_and(|file| try_lock(&file, true).unwrap_or(false)) && fs::remove_file(path).is_ok()
     } else if meta.is_dir() {
         // A bundle is locked by files in it.
         let files = fs::read_dir(path).into_iter().flatten().flatten();
         let files = files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
         let locks: Vec<File> = files.filter_map(|entry| File::open(entry.path()).ok()).collect();
-        if locks.iter().all(|file| try_lock(file, true).unwrap_or(false)) {
-            let _ = fs::remove_dir_all(path);
-        }
+        locks.iter().all(|file| try_lock(file, true).unwrap_or(false)) && fs::remove_dir_all(path).is_ok()
+    } else {
+        false
     }
 }
 
@@ -95,6 +148,26 @@ mod tests {
         drop(locked);
         remove_leftovers(scratch.path(), ".x.new-");
         assert!(!path(&format!(".x.new-{DEAD}-1")).exists());
+    }
+
+    #[test]
+    fn what_is_left_of_this_start_of_the_machine_goes_at_once() {
+        let Some(mark) = mark() else { return };
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        let left = path(&format!(".x.new-{mark}-{DEAD}-0"));
+        let living = path(&format!(".x.new-{}", own_suffix()));
+        let foreign = path(&format!(".x.new-00000000-{DEAD}-0"));
+        for path in [&left, &living, &foreign] {
+            fs::write(path, b"").unwrap();
+        }
+        remove_leftovers(scratch.path(), ".x.new-");
+        assert_eq!([&left, &living, &foreign].map(|path| path.exists()), [false, true, true]);
+        assert!(take_removed().contains(&left));
+        let long_ago = std::time::SystemTime::now() - 2 * AGE_OF_FOREIGN;
+        File::options().write(true).open(&foreign).unwrap().set_modified(long_ago).unwrap();
+        remove_leftovers(scratch.path(), ".x.new-");
+        assert!(!foreign.exists());
     }
 
     #[test]

@@ -33,7 +33,7 @@ compile_error!("Bandsaw knows the system calls of Linux and macOS only; see src/
 pub(crate) use host::{
     can_punch_in, clone_file, copy_range, is_forgotten, lock_holder, make_durable, make_names_durable, punch_hole,
 };
-pub use leftovers::remove_leftovers;
+pub use leftovers::{own_suffix, remove_leftovers, take_removed};
 
 /// A place where a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! A file behind `https://` or `http://`, read by range requests.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, RANGE};
 use reqwest::{Client, Response, StatusCode};
 
-use super::bucket::{prepare_tls, runtime};
+use super::bucket::{Patience, prepare_tls, runtime};
 use super::ranges::{Fetched, PIECE, Pieces, Ranges};
 use crate::{Error, Kind, Result};
 
@@ -13,6 +14,9 @@ const LAYER: &str = "web";
 
 /// Bytes of a file that are kept at hand.
 const MEMORY: u64 = 32 << 20;
+
+/// Bytes of a request at most.
+const MOST_AT_ONCE: usize = 8 << 20;
 
 /// Tries of a request that fails in passing, and the pause after the first; each is twice as long as the one before.
 const TRIES: u32 = 5;
@@ -22,7 +26,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// meanwhile is an error ([`Kind::Conflict`]) from then on.
 ///
 /// [`Kind::Unsupported`] for a server that does not answer ranges, [`Kind::Invalid`] for an address with a password in it.
-pub(crate) fn open(url: &str) -> Result<impl crate::device::BlockDevice + use<>> {
+///
+/// `timeout` is how long the server may stay silent; `None`: a minute.
+pub(crate) fn open(url: &str, timeout: Option<Duration>) -> Result<impl crate::device::BlockDevice + use<>> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     if rest.split(['/', '?', '#']).next().unwrap_or_default().contains('@') {
         return Err(Error::new(
@@ -32,13 +38,15 @@ pub(crate) fn open(url: &str) -> Result<impl crate::device::BlockDevice + use<>>
         ));
     }
     prepare_tls();
+    let patience = Patience::new(timeout);
     let client = Client::builder()
         .user_agent(concat!("bandsaw/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(Duration::from_secs(10))
-        .read_timeout(Duration::from_secs(60))
+        .connect_timeout(patience.connect)
+        .read_timeout(patience.silence)
+        .timeout(patience.request)
         .build()
         .map_err(|error| Error::new(Kind::Io, LAYER, format!("no request can be made: {}", reason(&error))))?;
-    let mut file = WebFile { client, url: url.to_owned(), len: 0, version: None };
+    let mut file = WebFile { client, patience, url: url.to_owned(), len: 0, version: None, answered: AtomicBool::new(false) };
     let head = file.first()?;
     let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
     fetched.keep(0, &head);
@@ -48,10 +56,13 @@ pub(crate) fn open(url: &str) -> Result<impl crate::device::BlockDevice + use<>>
 #[derive(Debug)]
 struct WebFile {
     client: Client,
+    patience: Patience,
     url: String,
     len: u64,
     /// The entity tag, or where there is none the time of the last change.
     version: Option<String>,
+    /// The server has answered something. A silent one that never did is asked no second time.
+    answered: AtomicBool,
 }
 
 /// Why an answer is no good, and whether another may be better.
@@ -70,7 +81,7 @@ impl WebFile {
             }
             let len = self.check(&answer)?;
             let mut head = vec![0; PIECE.min(len) as usize];
-            fill(&mut answer, &mut head).await?;
+            fill(&mut answer, &mut head, &mut 0).await?;
             Ok((len, version(answer.headers()), head))
         })?;
         (self.len, self.version) = (len, version);
@@ -80,11 +91,15 @@ impl WebFile {
     async fn ask(&self, range: std::ops::Range<u64>) -> Result<Response, Failed> {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         let request = self.client.get(&self.url).header(RANGE, range).header(ACCEPT_ENCODING, "identity");
-        request.send().await.map_err(|error| {
+        let answer = request.send().await.map_err(|error| {
             let message = format!("cannot be fetched: {}", reason(&error));
             let error_of = Error::new(Kind::Io, LAYER, message);
-            if error.is_builder() || error.is_redirect() { Failed::ForGood(error_of) } else { Failed::InPassing(error_of) }
-        })
+            let is_silent = error.is_timeout() && !error.is_connect() && !self.answered.load(Ordering::Relaxed);
+            let is_final = is_silent || error.is_builder() || error.is_redirect();
+            if is_final { Failed::ForGood(error_of) } else { Failed::InPassing(error_of) }
+        });
+        self.answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
+        answer
     }
 
     /// The length of the file that a part of was answered.
@@ -125,7 +140,9 @@ impl WebFile {
         }
     }
 
-    async fn part(&self, offset: u64, into: &mut [u8]) -> Result<(), Failed> {
+    /// Fills `into`, of which `filled` bytes are there already.
+    async fn part(&self, offset: u64, into: &mut [u8], filled: &mut usize) -> Result<(), Failed> {
+        let (offset, into) = (offset + *filled as u64, &mut into[*filled..]);
         let end = offset + into.len() as u64;
         let mut answer = self.ask(offset..end).await?;
         let changed =
@@ -142,17 +159,19 @@ impl WebFile {
             let message = "another range came than was asked for";
             return Err(Failed::InPassing(Error::new(Kind::Io, LAYER, message).at(offset)));
         }
-        fill(&mut answer, into).await
+        fill(&mut answer, into, filled).await
     }
 
     /// Tries again what fails in passing.
     fn patiently<T>(&self, mut run: impl AsyncFnMut() -> Result<T, Failed>) -> Result<T> {
         runtime()?.block_on(async {
-            let mut tries = 1;
+            let (mut tries, began) = (1, Instant::now());
             loop {
                 match run().await {
                     Ok(done) => return Ok(done),
-                    Err(Failed::InPassing(_)) if tries < TRIES => tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await,
+                    Err(Failed::InPassing(_)) if tries < TRIES && began.elapsed() < self.patience.retry => {
+                        tokio::time::sleep(PAUSE * 2_u32.pow(tries - 1)).await
+                    }
                     Err(Failed::InPassing(error) | Failed::ForGood(error)) => return Err(error),
                 }
                 tries += 1;
@@ -167,20 +186,26 @@ impl Ranges for WebFile {
     }
 
     fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.patiently(async || self.part(offset, into).await)
+        for (at, piece) in (offset..).step_by(MOST_AT_ONCE).zip(into.chunks_mut(MOST_AT_ONCE)) {
+            // What broke off is gone on with where it did.
+            let mut filled = 0;
+            self.patiently(async || self.part(at, piece, &mut filled).await)?;
+        }
+        Ok(())
     }
 }
 
-/// Fills all of `into` with what the answer holds, and reads no further.
-async fn fill(answer: &mut Response, into: &mut [u8]) -> Result<(), Failed> {
-    let mut filled = 0;
-    while filled < into.len() {
+/// Fills all of `into` with what the answer holds, and reads no further. What came is added to `filled`.
+async fn fill(answer: &mut Response, mut into: &mut [u8], filled: &mut usize) -> Result<(), Failed> {
+    while !into.is_empty() {
         let broken = |message: String| Failed::InPassing(Error::new(Kind::Io, LAYER, message));
         let piece = answer.chunk().await.map_err(|error| broken(format!("broke off: {}", reason(&error))))?;
-        let Some(piece) = piece else { return Err(broken(format!("ended after {filled} of {} bytes", into.len()))) };
-        let n = piece.len().min(into.len() - filled);
-        into[filled..filled + n].copy_from_slice(&piece[..n]);
-        filled += n;
+        let Some(piece) = piece else { return Err(broken(format!("ended {} bytes too early", into.len()))) };
+        let n = piece.len().min(into.len());
+        let (now, rest) = into.split_at_mut(n);
+        now.copy_from_slice(&piece[..n]);
+        into = rest;
+        *filled += n;
     }
     Ok(())
 }
@@ -208,7 +233,7 @@ fn version(headers: &HeaderMap) -> Option<String> {
 /// The innermost cause, without the address, which the error names anyway.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return "no answer in time".to_owned();
+        return "no answer in time: check the address and the network, or give the server longer (--timeout)".to_owned();
     }
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

@@ -7,6 +7,7 @@ mod ways;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use bandsaw::address::redacted;
 use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::crypt::Description;
 use bandsaw::device::BlockDevice;
@@ -88,7 +89,7 @@ pub(crate) struct PartitionFacts {
 impl Facts {
     /// Everything about a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&image.path().to_string_lossy());
+        let mut facts = Self::new(&redacted(&image.path().to_string_lossy()));
         facts.add_image(image, progress)?;
         Ok(facts)
     }

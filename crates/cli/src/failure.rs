@@ -204,7 +204,7 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("7", "a passphrase is missing or wrong"),
     ("8", "check, repair: something is wrong, but nothing is lost by it"),
     ("9", "repair: stopped for a decision of the user (`--assume`, `--accept-loss`); nothing is changed"),
-    ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 141 when the reader of the output left"),
+    ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 129 by SIGHUP, 141 when the reader of the output left"),
 ];
 
 /// [`EXIT_STATUS`] as a section of `--help`.
@@ -222,6 +222,9 @@ fn hint(error: &Error) -> Option<&'static str> {
         Kind::Io => match error.io_kind()? {
             io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
+            io::ErrorKind::FileTooLarge => {
+                Some("raise the limit on the size of files (`ulimit -f`), or use a file system without one")
+            }
             _ => None,
         },
         Kind::WrongKey if error.layer() == open::VOLUME_LAYER => Some(passphrase::VOLUME_HINT),

@@ -37,6 +37,7 @@ use hdiutil::Face;
 use output::Output;
 
 fn main() -> ExitCode {
+    signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
     passphrase::hide(&words);
     if let Some(face) = Face::of(words.first().map(|word| &**word)) {
@@ -47,7 +48,11 @@ fn main() -> ExitCode {
         return ExitCode::from(hdiutil::run(face, words));
     }
     let output = Output::new(&cli.global);
-    match cli.command.run(&output) {
+    let done = cli.command.run(&output);
+    for left in bandsaw::platform::take_removed() {
+        output.warn(&format!("removed {}, which an earlier run left that was killed", left.display()));
+    }
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&output),
     }

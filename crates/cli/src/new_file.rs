@@ -108,7 +108,7 @@ fn aside(path: &Path) -> PathBuf {
     if let Some(prefix) = name.to_str() {
         platform::remove_leftovers(folder, prefix);
     }
-    name.push(std::process::id().to_string());
+    name.push(platform::own_suffix());
     path.with_file_name(name)
 }
 

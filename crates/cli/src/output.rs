@@ -1,8 +1,11 @@
 //! What the command says, and where: facts on standard output, everything else on standard error.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::Arc;
 
+use bandsaw::address::Secrets;
 use serde::Serialize;
 
 use crate::args::{Color, Global};
@@ -30,6 +33,8 @@ pub(crate) struct Output {
     percentages: bool,
     /// How names from an image are written.
     quoting: Option<Quoting>,
+    /// What addresses of images on the command line hold that may not be shown.
+    secrets: Arc<Secrets>,
 }
 
 /// A colour or weight of text on terminals.
@@ -77,6 +82,7 @@ impl Output {
             color_err: colored(io::stderr().is_terminal()),
             percentages: false,
             quoting: global.quoting,
+            secrets: Arc::new(secrets(std::env::args_os())),
         }
     }
 
@@ -118,13 +124,15 @@ impl Output {
     /// A name from an image as `--quoting` has it; without that as it is for a pipe. On a terminal that it could steer, control
     /// characters are spelled out in any case.
     pub(crate) fn name(&self, name: &str) -> String {
-        let quoted = self.quoting.map_or(Cow::Borrowed(name), |quoting| quoting.write(name));
+        let name = self.secrets.mask(name);
+        let quoted = self.quoting.map_or(Cow::Borrowed(&*name), |quoting| quoting.write(&name));
         if self.terminal { printable(&quoted).into_owned() } else { quoted.into_owned() }
     }
 
     /// A sentence that may hold names from an image: control characters are spelled out on a terminal, and where `--quoting` asks.
     pub(crate) fn text(&self, text: &str) -> String {
         let literal = matches!(self.quoting, None | Some(Quoting::Literal));
+        let text = &*self.secrets.mask(text);
         if self.terminal || !literal { printable(text).into_owned() } else { text.to_owned() }
     }
 
@@ -140,8 +148,8 @@ impl Output {
         }
         let mut out = self.stdout();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, facts).map_err(io::Error::from)?;
-            writeln!(out)?;
+            let facts = serde_json::to_string_pretty(facts).map_err(io::Error::from)?;
+            writeln!(out, "{}", self.secrets.mask(&facts))?;
         } else {
             text(&mut out)?;
         }
@@ -182,7 +190,7 @@ impl Output {
     /// What is about to be done, before it is.
     pub(crate) fn tell_plan(&self, text: &str) {
         if !self.quiet && !self.json {
-            let _ = writeln!(io::stderr(), "{}", printable(text));
+            let _ = writeln!(io::stderr(), "{}", printable(&self.secrets.mask(text)));
         }
     }
 
@@ -197,13 +205,20 @@ impl Output {
     /// A line for programs on standard error.
     pub(crate) fn json_line(&self, report: &impl Serialize) {
         // Standard error is the last resort: when it fails too, the exit code remains.
-        let _ = serde_json::to_writer(io::stderr().lock(), report);
-        let _ = writeln!(io::stderr());
+        let report = serde_json::to_string(report).unwrap_or_default();
+        let _ = writeln!(io::stderr(), "{}", self.secrets.mask(&report));
     }
 
     fn tell(&self, style: Style, label: &str, text: &str) {
-        let _ = writeln!(io::stderr(), "{}: {text}", style.paint(label, self.color_err));
+        let _ = writeln!(io::stderr(), "{}: {}", style.paint(label, self.color_err), self.secrets.mask(text));
     }
+}
+
+/// What addresses among these words hold that may not be shown.
+fn secrets(words: impl Iterator<Item = OsString>) -> Secrets {
+    let mut secrets = Secrets::default();
+    words.for_each(|word| secrets.add(&word.to_string_lossy()));
+    secrets
 }
 
 /// Whether an environment variable is there and not empty, as no-color.org wants it.

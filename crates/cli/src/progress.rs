@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bandsaw::progress::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::output::Output;
+use crate::signals;
 
 /// Work shorter than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -22,7 +22,7 @@ pub(crate) fn signal_seen() -> Option<u8> {
     u8::try_from(STOPPED_BY.load(Ordering::Relaxed)).ok().filter(|&signal| signal > 0)
 }
 
-/// Shows how far long work has come, and says stop once SIGINT or SIGTERM was seen. A second signal ends the process
+/// Shows how far long work has come, and says stop once SIGINT, SIGTERM or SIGHUP was seen. A second signal ends the process
 /// at once.
 #[derive(Debug)]
 pub(crate) struct Bar {
@@ -69,7 +69,7 @@ impl Bar {
     /// From here on the signals no longer kill: they set the flag that [`Progress::cancelled`] reads.
     pub(crate) fn new(output: &Output) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        for signal in signals::ending() {
             // Order matters: the shutdown acts on a flag that only an earlier signal can have set. Failing to register
             // (no memory) leaves the default, which kills.
             let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stopping));

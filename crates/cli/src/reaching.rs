@@ -1,6 +1,7 @@
 //! How images are reached that are not on this machine.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bandsaw::open::{LocalCache, Reach};
 use bandsaw::size;
@@ -10,9 +11,15 @@ use clap::{Args, ValueEnum, ValueHint};
 /// What their options stand under.
 const HEADING: &str = "Images in buckets (s3://)";
 
+/// The heading of options for images behind https, too.
+const ANY_HEADING: &str = "Images in buckets (s3://) and behind https";
+
 /// For every verb that opens or makes an image.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Reaching {
+    /// Seconds that a server may stay silent before a request fails; 60 without it
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400), help_heading = ANY_HEADING, display_order = 849)]
+    timeout: Option<u32>,
     /// Bytes a second that a bucket is read and written with at most: 10m, 500k
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = HEADING, display_order = 850)]
     bandwidth: Option<u64>,
@@ -52,6 +59,7 @@ impl Reaching {
         Reach {
             variables: |name| std::env::var(name).ok(),
             bytes_per_second: self.bandwidth,
+            timeout: self.timeout.map(|seconds| Duration::from_secs(seconds.into())),
             steal_lease: self.steal_lease,
             cache,
         }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bandsaw::address::Address;
+use bandsaw::address::{Address, redacted};
 use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
@@ -243,4 +243,12 @@ pub(crate) fn image(text: &OsStr) -> Outcome<String> {
 /// `/a/b` of `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
 pub(crate) fn normal(path: &str) -> String {
     path.split('/').filter(|part| !matches!(*part, "" | ".")).fold(String::new(), |path, part| path + "/" + part)
+}
+
+/// The name of an image wherever one is: an absolute path, or a URL as it may be shown.
+pub(crate) fn whole_name(image: &Path) -> PathBuf {
+    match image.to_str().filter(|text| text.contains("://")) {
+        Some(url) => redacted(url).into_owned().into(),
+        None => std::path::absolute(image).unwrap_or_else(|_| image.to_owned()),
+    }
 }

@@ -4,6 +4,8 @@
 #[path = "../../../tests/common/ceph.rs"]
 mod ceph;
 mod common;
+#[path = "common/hostile.rs"]
+mod hostile;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ use bandsaw::open::{self, LocalCache, OpenOptions, Reach};
 use bandsaw::store::FlushTo;
 use ceph::Ceph;
 use common::{Scratch, stderr};
+use hostile::Deed;
 use serde_json::Value;
 
 const IMAGE: &str = "s3://test/backups/Docs.sparsebundle";
@@ -326,5 +329,68 @@ fn the_table_of_verbs_is_true(bench: &Bench) {
         for verb in verbs {
             assert!(help.contains(&format!("\n  {verb} ")), "{verb} is no verb");
         }
+    }
+}
+
+/// `bandsaw` in less than a gigabyte of memory, and in less than a minute and a half: its exit code and what it says.
+fn within_bounds(scratch: &Scratch, endpoint: &str, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 1000000; ulimit -c 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_bandsaw")]).args(args);
+    command.current_dir(scratch.path("")).env("AWS_SKIP_SIGNATURE", "true").env("AWS_ENDPOINT_URL", endpoint);
+    let errors = fs::File::create(scratch.path("errors")).unwrap();
+    let mut child = command.stdout(std::process::Stdio::null()).stderr(errors).spawn().unwrap();
+    let began = std::time::Instant::now();
+    let code = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status.code();
+        }
+        if began.elapsed().as_secs() > 90 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{args:?} goes on for ever");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    (code, fs::read_to_string(scratch.path("errors")).unwrap())
+}
+
+/// A broken or hostile server gets an error soon. It takes no memory, and makes nobody wait.
+#[test]
+fn hostile_stores_are_refused() {
+    let scratch = Scratch::new();
+    for (deed, says) in [
+        (Deed::Silent, "did not answer in time"),
+        (Deed::EndlessListing, "more than 8 MiB"),
+        (Deed::HugeListing, "more than 8 MiB"),
+        (Deed::SamePage, "goes on without a new key"),
+        (Deed::Trickle, "did not answer in time"),
+        (Deed::EndlessError, "denies"),
+        (Deed::EndlessRange, "is not understood"),
+        (Deed::LongRange, "more bytes than were asked for"),
+        (Deed::ShortRange, "it sent"),
+        (Deed::OtherRange, "is not understood"),
+        (Deed::StopsInRange, "did not answer in time"),
+    ] {
+        let endpoint = format!("http://{}", hostile::start(deed));
+        let (code, error) = within_bounds(&scratch, &endpoint, &["info", "--timeout", "1", "s3://test/Docs.sparsebundle"]);
+        assert!(code == Some(1) && error.contains(says), "{deed:?}: {code:?}: {error}");
+    }
+}
+
+#[test]
+fn hostile_web_servers_are_refused() {
+    let scratch = Scratch::new();
+    for (deed, says) in [
+        (Deed::Silent, "no answer in time"),
+        (Deed::EndlessError, "403"),
+        (Deed::EndlessRange, "is no image that is known"),
+        (Deed::LongRange, "is no image that is known"),
+        (Deed::ShortRange, "too early"),
+        (Deed::OtherRange, "another range came"),
+        (Deed::StopsInRange, "no answer in time"),
+    ] {
+        let url = format!("http://{}/disk.img", hostile::start(deed));
+        let (code, error) = within_bounds(&scratch, "", &["info", "--timeout", "1", &url]);
+        assert!(matches!(code, Some(1 | 6)) && error.contains(says), "{deed:?}: {code:?}: {error}");
     }
 }

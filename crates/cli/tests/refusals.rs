@@ -182,3 +182,27 @@ fn colours_are_for_those_who_want_them() {
     assert!(!scratch.ok(&["ls", "x.img"]).contains('\x1b'));
     assert!(scratch.ok(&["ls", "--color", "always", "x.img"]).contains('\x1b'));
 }
+
+/// What opens an image elsewhere is not shown to those who read messages, logs and the output of programs.
+#[test]
+fn secrets_of_addresses_are_not_shown() {
+    let scratch = Scratch::new();
+    for address in [
+        "https://user:PW0rd@127.0.0.1:9/disk.dmg",
+        "http://127.0.0.1:9/disk.dmg?X-Amz-Signature=PW0rd&X-Amz-Credential=PW0rd",
+        "s3://user:PW0rd@bucket/Docs.sparsebundle",
+        "s3://bucket?PW0rd/Docs.sparsebundle",
+        "gopher://user:PW0rd@host/disk.dmg",
+    ] {
+        for verb in ["info", "ls", "check", "diagnose", "report", "isencrypted"] {
+            for more in [&["--json"][..], &[]] {
+                let output = scratch.run(&[&[verb, "--timeout", "1", address], more].concat());
+                let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), common::stderr(&output));
+                assert!(!said.contains("PW0rd"), "{verb} {address}: {said}");
+            }
+        }
+    }
+    let output =
+        scratch.command(&["info", "s3://bucket/x"]).env("AWS_ENDPOINT_URL", "http://u:PW0rd@127.0.0.1:9").output().unwrap();
+    assert!(!output.status.success() && !common::stderr(&output).contains("PW0rd"), "{}", common::stderr(&output));
+}

@@ -26,8 +26,13 @@ impl Served {
     /// The same with a variable in its environment.
     fn begin_with(scratch: &Scratch, args: &[&str], (name, value): (&str, &str)) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bandsaw"));
+        command.env(name, value);
+        Self::begin_as(command, scratch, args)
+    }
+
+    fn begin_as(mut command: Command, scratch: &Scratch, args: &[&str]) -> Self {
         command.args(["serve", "--json", "--socket", "socket"]).args(args).current_dir(scratch.path(""));
-        command.env(name, value).env("XDG_RUNTIME_DIR", scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", scratch.path("")).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         let mut told = Vec::new();
@@ -71,9 +76,14 @@ impl Client {
     }
 
     fn call(&mut self, command: u16, offset: u64, len: u32, payload: &[u8]) {
+        assert_eq!(self.ask(command, offset, len, payload), 0);
+    }
+
+    /// The error of the answer.
+    fn ask(&mut self, command: u16, offset: u64, len: u32, payload: &[u8]) -> u32 {
         let head = [&0x2560_9513_u32.to_be_bytes()[..], &[0; 2], &command.to_be_bytes(), &[0; 8]].concat();
         self.0.write_all(&[&head[..], &offset.to_be_bytes(), &len.to_be_bytes(), payload].concat()).unwrap();
-        assert_eq!(self.bytes(16)[4..8], [0; 4]);
+        u32::from_be_bytes(self.bytes(16)[4..8].try_into().unwrap())
     }
 }
 
@@ -203,4 +213,38 @@ fn a_passphrase_of_the_environment_does_not_stay_there() {
     wrong.env(secret.0, "wrong").assert().code(7);
     let mut missing = scratch.command(&["ls", "--passenv", secret.0, "s.img"]);
     missing.env_remove(secret.0).assert().code(2);
+}
+
+/// What its file may not hold is an error to the client, and the server goes on.
+#[test]
+fn a_limit_on_the_size_of_files_ends_no_server() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "x.sparseimage", "--size", "64m", "--fs", "none"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_bandsaw")]);
+    let served = Served::begin_as(limited, &scratch, &["x.sparseimage", "--image-format", "udsp"]);
+    let mut client = Client::new(&served);
+    client.call(1, 0, 512, &[7; 512]);
+    let piece = vec![7; 1 << 20];
+    let refused = (1..32).find(|at| client.ask(1, at << 20, 1 << 20, &piece) != 0);
+    assert!(refused.is_some(), "the limit holds");
+    client.call(0, 0, 512, &[]);
+    assert_eq!(client.bytes(512), [7; 512]);
+    served.end("-TERM").unwrap();
+    scratch.ok(&["check", "x.sparseimage", "--image-format", "udsp"]);
+}
+
+/// What a client wrote to a bundle that was removed meanwhile is not said to be durable, and the end of the server is a failure.
+#[test]
+fn a_bundle_that_is_removed_while_it_is_served() {
+    let scratch = Scratch::new();
+    scratch.ok(&["create", "x.sparsebundle", "--size", "8m", "--fs", "none"]);
+    let served = Served::begin(&scratch, &["x.sparsebundle", "--image-format", "udsb"]);
+    let mut client = Client::new(&served);
+    client.call(1, 0, 512, &[7; 512]);
+    client.call(3, 0, 0, &[]);
+    fs::remove_dir_all(scratch.path("x.sparsebundle")).unwrap();
+    client.ask(1, 0, 512, &[8; 512]);
+    assert_ne!(client.ask(3, 0, 0, &[]), 0);
+    assert_eq!(served.end("-TERM"), Some(1));
 }

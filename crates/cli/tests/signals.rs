@@ -45,7 +45,7 @@ fn an_interrupt_leaves_nothing_behind() {
     write_noise(&scratch.path("src/noise"), 400 << 20);
     let create = &["create", "x.sparsebundle", "--from", "src"][..];
     let convert = &["convert", "--image-format", "udrw", "src/noise", "x.sparsebundle"][..];
-    for (signal, args, expected) in [("INT", create, 130), ("TERM", create, 143), ("INT", convert, 130)] {
+    for (signal, args, expected) in [("INT", create, 130), ("TERM", create, 143), ("HUP", create, 129), ("INT", convert, 130)] {
         let code = interrupted(&scratch, signal, args);
         if code == Some(0) {
             // Where files share blocks, a copy of any length takes no time.
@@ -142,4 +142,49 @@ fn a_killed_put_leaves_no_part_of_a_file() {
         }
         scratch.ok(&["check", image]);
     }
+}
+
+/// What a run that was killed leaves is hidden and large. The next run at this place removes it, and says so.
+#[test]
+fn what_a_killed_run_leaves_goes_with_the_next() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("src")).unwrap();
+    write_noise(&scratch.path("src/noise"), 300 << 20);
+    for image in ["x.sparsebundle", "x.asif"] {
+        let code = interrupted(&scratch, "KILL", &["create", image, "--from", "src"]);
+        let left: Vec<_> = scratch.names().into_iter().filter(|name| name.starts_with(&format!(".{image}.new-"))).collect();
+        if code == Some(0) || left.is_empty() {
+            eprintln!("skipped: SIGKILL came too early or too late for {image}");
+            continue;
+        }
+        // Somebody else's of a name that is no unfinished image's.
+        scratch.write(&format!(".{image}.new-mine"), "mine");
+        let output = scratch.run(&["create", image, "--size", "2m", "--overwrite"]);
+        assert!(output.status.success());
+        assert!(common::stderr(&output).contains(&left[0]), "{}", common::stderr(&output));
+        assert!(left.iter().all(|name| !scratch.path(name).exists()));
+        assert_eq!(fs::read(scratch.path(&format!(".{image}.new-mine"))).unwrap(), b"mine");
+    }
+}
+
+/// A limit on the size of files is an error of the write, and not the end of the process.
+#[test]
+fn a_limit_on_the_size_of_files_kills_nobody() {
+    let scratch = Scratch::new();
+    scratch.write("bytes", vec![7; 20 << 20]);
+    scratch.ok(&["create", "x.sparseimage", "--fs", "hfs+j", "--size", "64m"]);
+    let put = |path: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 10240; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_bandsaw"), "put", "--from", "bytes", path]);
+        command.current_dir(scratch.path("")).output().unwrap()
+    };
+    let output = put("x.sparseimage:/bytes");
+    let said = common::stderr(&output);
+    assert!(
+        output.status.code() == Some(1) && said.contains("too large") && said.contains("ulimit -f"),
+        "{:?}: {said}",
+        output.status
+    );
+    scratch.ok(&["check", "x.sparseimage"]);
+    scratch.ok(&["put", "--from", "bytes", "x.sparseimage:/bytes"]);
 }

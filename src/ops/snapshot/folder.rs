@@ -8,7 +8,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{LAYER, no_snapshot};
@@ -144,11 +143,10 @@ impl Folder {
 
     /// A name that nothing has, after what killed runs have left is removed.
     fn unused_name(&self, prefix: &str) -> Result<String> {
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
         platform::remove_leftovers(&self.snapshots(), UNFINISHED);
         platform::remove_leftovers(&self.snapshots(), GOING);
         loop {
-            let name = format!("{prefix}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+            let name = format!("{prefix}{}", platform::own_suffix());
             match fs::symlink_metadata(self.snapshots().join(&name)) {
                 Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(name),
                 Err(source) => return Err(Error::io(LAYER, "look for an unused name", source)),

@@ -4,6 +4,7 @@ use std::error::Error as _;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
+use super::bounded::Broken;
 use super::{BucketPlace, LAYER};
 use crate::{Error, Kind};
 
@@ -59,17 +60,28 @@ fn no_answer(error: &HttpError, endpoint: &str) -> String {
     if causes.contains("certificate") || causes.contains("UnknownIssuer") {
         return format!("the certificate of {endpoint} is not trusted ({causes}): name its authority's file in AWS_CA_BUNDLE");
     }
+    match error.source().and_then(|cause| cause.downcast_ref::<Broken>()) {
+        Some(Broken::Silent { .. }) => return silent(endpoint),
+        Some(broken @ (Broken::LongerThanRange | Broken::TooLong(_))) => {
+            return format!("the answer of {endpoint} is refused, {broken}: is it an S3 service?");
+        }
+        Some(Broken::Short { .. }) | None => {}
+    }
     match error.kind() {
         HttpErrorKind::Connect => {
             format!("{endpoint} cannot be reached ({causes}): check AWS_ENDPOINT_URL, and whether the server runs")
         }
-        HttpErrorKind::Timeout => {
-            format!(
-                "{endpoint} did not answer in time: check AWS_ENDPOINT_URL and the network, and whether the store is overloaded or full"
-            )
-        }
+        HttpErrorKind::Timeout => silent(endpoint),
         _ => format!("the connection to {endpoint} broke ({causes}): try again"),
     }
+}
+
+/// Nothing came, or too little, in the time that a server is given.
+fn silent(endpoint: &str) -> String {
+    format!(
+        "{endpoint} did not answer in time: check AWS_ENDPOINT_URL and the network, and whether the store is overloaded or full, or \
+         give it longer (--timeout)"
+    )
 }
 
 pub(super) const NO_CREDENTIALS: &str = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile in \

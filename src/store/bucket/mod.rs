@@ -1,5 +1,6 @@
 //! A bucket of an S3-compatible store, by the `object_store` crate. The only code here that is async, and only inside.
 
+mod bounded;
 mod failure;
 mod pace;
 mod place;
@@ -10,8 +11,8 @@ mod upload;
 use std::fmt;
 use std::future::Future;
 use std::mem;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -27,8 +28,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::objects::{Fill, ObjectMeta, Objects, Piece};
 use super::{Put, check_name};
+use crate::error::redacted;
 use crate::{Error, Kind, Result};
 
+use self::bounded::Bounded;
 use self::pace::Pace;
 
 pub use place::BucketPlace;
@@ -43,11 +46,32 @@ const HASTY_TRIES: usize = 2;
 /// to three times the one before; few of them could be over in a second or two.
 const PATIENT_TRIES: usize = 24;
 
-/// A connection that is not there by then is tried again.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages of a listing in a row that hold no new key and say that another follows. Stores pass over what was deleted in this way.
+const MOST_EMPTY_PAGES: usize = 1000;
 
-/// A request that is not through by then is tried again. None is larger than a few megabytes, so slow lines get through.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(150);
+/// Keys of a listing. A bundle of 64 TiB in bands of 8 MiB has half as many bands.
+const MOST_KEYS: usize = 16 << 20;
+
+/// How long a server is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// For the connection. One that is not there by then is tried again.
+    pub(super) connect: Duration,
+    /// For an answer, and for the next bytes of it.
+    pub(super) silence: Duration,
+    /// For a request as a whole. None is larger than a few megabytes, so slow lines get through.
+    pub(super) request: Duration,
+    /// Until a request that fails is not tried again.
+    pub(super) retry: Duration,
+}
+
+impl Patience {
+    /// By the time that a server may stay silent; `None`: a minute.
+    pub(super) fn new(silence: Option<Duration>) -> Self {
+        let silence = silence.unwrap_or(Duration::from_secs(60)).clamp(Duration::from_millis(1), Duration::from_secs(86_400));
+        Self { connect: silence.min(Duration::from_secs(10)), silence, request: silence * 5 / 2, retry: silence * 3 }
+    }
+}
 
 /// The objects under a prefix of a bucket.
 ///
@@ -75,12 +99,13 @@ impl Bucket {
     /// [`Kind::Invalid`] for settings that make no sense, [`Kind::NotFound`] where the certificates named are missing.
     pub fn new(place: BucketPlace, options: &BucketOptions) -> Result<Self> {
         prepare_tls();
-        let client = |tries| client(&place, options, tries);
+        let connected = Arc::default();
+        let client = |tries| client(&place, options, tries, Arc::clone(&connected));
         Ok(Self {
             hasty: client(HASTY_TRIES)?,
             patient: client(PATIENT_TRIES)?,
             answered: AtomicBool::new(false),
-            endpoint: options.endpoint().to_owned(),
+            endpoint: redacted(options.endpoint()).into_owned(),
             place,
             pace: options.bytes_per_second.map(Pace::new),
         })
@@ -256,10 +281,27 @@ impl Objects for Bucket {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()> {
         let root = self.place.key("");
         let prefix = format!("{root}{prefix}");
-        let mut page_token = None;
+        let endless =
+            |why: &str| Err(Error::new(Kind::Limit, LAYER, format!("the listing of {} {why}", self.endpoint)).named(&prefix));
+        let mut page_token: Option<String> = None;
+        // Whether it comes to an end is the server's word; that it gets on is seen.
+        let (mut last, mut keys, mut empty) = (String::new(), 0, 0);
         loop {
-            let options = PaginatedListOptions { page_token, ..PaginatedListOptions::default() };
+            let options = PaginatedListOptions { page_token: page_token.clone(), ..PaginatedListOptions::default() };
             let page = self.wait(&prefix, self.s3().list_paginated(Some(&prefix), options))?;
+            let end = page.result.objects.iter().map(|object| object.location.as_ref()).max().unwrap_or_default();
+            if end > last.as_str() {
+                (last, empty) = (end.to_owned(), 0);
+            } else {
+                empty += 1;
+            }
+            keys += page.result.objects.len();
+            if empty > MOST_EMPTY_PAGES || page.page_token.is_some() && page.page_token == page_token {
+                return endless("goes on without a new key: is it an S3 service?");
+            }
+            if keys > MOST_KEYS {
+                return endless(&format!("has more than {MOST_KEYS} keys, more than any bundle"));
+            }
             for object in &page.result.objects {
                 // What graphical tools make to show a folder has a key that ends with `/`, and is no object of ours.
                 let Some(key) =
@@ -287,17 +329,19 @@ fn plain_tag(tag: &str) -> String {
     tag.trim_matches('"').to_owned()
 }
 
-fn client(place: &BucketPlace, options: &BucketOptions, tries: usize) -> Result<AmazonS3> {
+fn client(place: &BucketPlace, options: &BucketOptions, tries: usize, answered: Arc<AtomicBool>) -> Result<AmazonS3> {
     let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_millis(2500), base: 3. };
-    let retry = RetryConfig { backoff, max_retries: tries, retry_timeout: Duration::from_secs(180) };
+    let patience = Patience::new(options.timeout);
+    let retry = RetryConfig { backoff, max_retries: tries, retry_timeout: patience.retry };
     let mut http = ClientOptions::new()
         .with_allow_http(options.plain_http_is_fine()?)
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_timeout(REQUEST_TIMEOUT);
+        .with_connect_timeout(patience.connect)
+        .with_timeout(patience.request);
     for certificate in options.certificates()? {
         http = http.with_root_certificate(certificate);
     }
     let mut builder = AmazonS3Builder::new()
+        .with_http_connector(Bounded { silence: patience.silence, answered })
         .with_bucket_name(&place.bucket)
         .with_region(options.region())
         .with_skip_signature(options.anonymous)
@@ -316,7 +360,7 @@ fn client(place: &BucketPlace, options: &BucketOptions, tries: usize) -> Result<
         builder = builder.with_config(key, value);
     }
     let built = builder.with_client_options(http).build();
-    built.map_err(|error| failure::explain(&error, place, options.endpoint(), ""))
+    built.map_err(|error| failure::explain(&error, place, &redacted(options.endpoint()), ""))
 }
 
 /// All certificates of a file of them.

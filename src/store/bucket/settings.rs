@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use object_store::Certificate;
 use zeroize::Zeroizing;
@@ -27,6 +28,8 @@ pub struct BucketOptions {
     pub allow_http: bool,
     /// A limit of bandwidth, up and down together.
     pub bytes_per_second: Option<u64>,
+    /// How long the store may stay silent. `None`: a minute.
+    pub timeout: Option<Duration>,
     /// Where keys are fetched from instead: variables of containers and web identities, each with its value.
     pub elsewhere: Vec<(String, String)>,
 }
@@ -103,6 +106,7 @@ impl BucketOptions {
             ca_bundle: get("AWS_CA_BUNDLE").or_else(|| of("ca_bundle")).map(PathBuf::from),
             allow_http: is_true("AWS_ALLOW_HTTP"),
             bytes_per_second: None,
+            timeout: None,
             elsewhere,
         })
     }

@@ -2,7 +2,7 @@
 
 mod holes;
 
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -21,9 +21,13 @@ use crate::store::{Lock, Open};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "file";
+
+/// Times that a file may be replaced between being opened and being locked.
+const MOST_REPLACED: usize = 10;
+
 /// A regular file (or a disk) of the host.
 ///
-/// Its length is asked once: whoever opens it holds the lock that keeps others from changing it.
+/// Its length is asked when it is opened and again when it is locked: the lock keeps others from changing it.
 #[derive(Debug)]
 pub struct LocalFile {
     file: Arc<File>,
@@ -63,6 +67,30 @@ impl LocalFile {
         Self::open_at(CWD, path, (Open::CreateNew, mode), OFlags::empty(), path.to_owned())
     }
 
+    /// Opens the file at `path` and [locks](Self::lock) it, before anything of it is read. A file that was replaced by another
+    /// while the lock was waited for is left, and the new one opened.
+    pub fn open_locked(path: impl AsRef<Path>, how: Open, mode: Lock) -> Result<Option<Self>> {
+        let path = path.as_ref();
+        for _ in 0..MOST_REPLACED {
+            let Some(file) = Self::open(path, how)? else { return Ok(None) };
+            file.lock(mode)?;
+            if file.is_at(path) {
+                return Ok(Some(file));
+            }
+        }
+        Err(Error::new(Kind::Conflict, LAYER, "is replaced by other programs all the time").in_file(path))
+    }
+
+    /// Whether `path` leads to this file and no other. True where the host does not tell.
+    fn is_at(&self, path: &Path) -> bool {
+        let same = |here: Metadata, there: Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
+        match (self.file.metadata(), fs::metadata(path)) {
+            (Ok(here), Ok(there)) => same(here, there),
+            (_, Err(source)) => source.kind() != io::ErrorKind::NotFound,
+            _ => true,
+        }
+    }
+
     /// Opens `name` in `folder`; `path` is what errors call it.
     pub(super) fn open_at(
         folder: impl rustix::fd::AsFd,
@@ -94,11 +122,7 @@ impl LocalFile {
         let failed = |source: io::Error| Error::io(LAYER, "read its length", source).in_file(&path);
         let meta = file.metadata().map_err(failed)?;
         let kind = meta.file_type();
-        let len = if kind.is_file() {
-            meta.len()
-        } else if kind.is_block_device() {
-            rustix::fs::seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?
-        } else {
+        let Some(len) = length(&file, &meta).map_err(failed)? else {
             let what = if kind.is_dir() { "a folder" } else { "a special file" };
             return Err(
                 Error::new(Kind::Unsupported, LAYER, format!("is {what}, expected a regular file or a disk")).in_file(path)
@@ -132,6 +156,10 @@ impl LocalFile {
     pub fn lock(&self, mode: Lock) -> Result<()> {
         match platform::lock_soon(&self.file, mode == Lock::Exclusive) {
             Ok(true) => {
+                // Whoever held the lock until now may have made the file longer or shorter.
+                let known = self.file.metadata().and_then(|meta| length(&self.file, &meta));
+                let known = known.map_err(|source| Error::io(LAYER, "read its length", source).in_file(&self.path))?;
+                self.len.store(known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)), Ordering::SeqCst);
                 self.named.store(has_name(&self.file), Ordering::Relaxed);
                 Ok(())
             }
@@ -275,6 +303,18 @@ impl BlockDevice for LocalFile {
     }
 }
 
+/// Bytes of a regular file or a disk. `None`: it is neither.
+fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
+    let kind = meta.file_type();
+    if kind.is_file() {
+        return Ok(Some(meta.len()));
+    }
+    if kind.is_block_device() {
+        return Ok(Some(rustix::fs::seek(file, SeekFrom::End(0))?));
+    }
+    Ok(None)
+}
+
 /// Somebody else holds the lock of `file`.
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     let holder = platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
@@ -335,6 +375,40 @@ mod tests {
             assert_eq!(file.write_at(0, &[3; 512]).is_err(), locked, "an error is not forgotten");
             assert!(flushed.map_or_else(|error| error.message().contains("removed"), |()| true));
         }
+    }
+
+    #[test]
+    fn the_length_is_that_under_the_lock() {
+        let (_folder, file) = scratch(4096);
+        let other = LocalFile::open(file.path(), Open::Write).unwrap().unwrap();
+        file.set_len(8192, Leave::Zeros).unwrap();
+        other.lock(Lock::Exclusive).unwrap();
+        assert_eq!(other.info().len, 8192);
+    }
+
+    /// A writer that holds the lock puts another file in place of the one that the second waits for.
+    #[test]
+    fn a_file_that_was_replaced_is_opened_again() {
+        let (folder, file) = scratch(4096);
+        file.lock(Lock::Exclusive).unwrap();
+        let path = file.path().to_owned();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                loop {
+                    match LocalFile::open_locked(&path, Open::Write, Lock::Exclusive) {
+                        Err(error) if error.kind() == Kind::Conflict => {}
+                        opened => return opened.unwrap().unwrap(),
+                    }
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let new = folder.path().join("new");
+            std::fs::write(&new, [7; 512]).unwrap();
+            std::fs::rename(&new, &path).unwrap();
+            drop(file);
+            let found = waiting.join().unwrap();
+            assert_eq!(found.read_vec(0, 512).unwrap(), [7; 512]);
+        });
     }
 
     #[test]

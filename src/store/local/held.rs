@@ -29,8 +29,13 @@ pub(super) struct HeldLock {
 impl Held for HeldLock {
     fn keep(&self) -> Result<()> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.as_ref().is_some_and(|file| !platform::is_forgotten(file)) {
-            return Ok(());
+        match held.as_ref() {
+            // The folder was removed, or another is in its place: no band of this one is found again.
+            Some(file) if !file::has_name(file) => {
+                return Err(file::removed(LAYER).in_file(self.path.parent().unwrap_or(&self.path)));
+            }
+            Some(file) if !platform::is_forgotten(file) => return Ok(()),
+            _ => {}
         }
         // The old one goes first: its lock, of which this machine alone still knows, would be in the way.
         *held = None;

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 
+use crate::platform;
 use crate::store::Put;
 
 /// How the names of unfinished files begin. What a crash leaves of them is not listed.
@@ -24,9 +24,8 @@ pub(super) fn keep_mode(folder: &File, last: &str, new: &File) -> io::Result<()>
 
 /// A name that nothing in `folder` has.
 pub(super) fn unfinished_name(folder: &File) -> io::Result<String> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
-        let name = format!("{UNFINISHED}{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{UNFINISHED}{}", platform::own_suffix());
         match rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(name),
             Ok(_) => {} // left by a crash of a process with our number

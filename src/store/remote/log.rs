@@ -133,9 +133,12 @@ impl Log {
 
     /// Begins a log where there is none: its first manifest lists the names that are there.
     pub(super) fn begin(objects: &dyn Objects, part: u64) -> Result<()> {
-        let mut names = BTreeMap::new();
+        let (mut names, mut bytes) = (BTreeMap::new(), 0);
         objects.list("", &mut |key, meta| {
             if !key.starts_with(ROOT) && crate::store::check_name(key).is_ok() {
+                // Told before memory is full of names: the manifest could not be written.
+                bytes += key.len() as u64;
+                check_len(&manifest_key(0), bytes)?;
                 names.insert(key.to_owned(), Name::File(Arc::new(FileState::of_plain(meta))));
             }
             Ok(())

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal};
 
 use super::{Detached, kernel, server};
 use crate::failure::{Failure, Outcome};
+use crate::source::whole_name;
 
 const LAYER: &str = "detach";
 /// How long a server may take to write what it has gathered.
@@ -78,7 +79,10 @@ fn is_mounted(folder: &Path) -> bool {
 fn find(what: &str, entries: Vec<Entry>) -> Outcome<Entry> {
     let name = what.strip_prefix("/dev/").unwrap_or(what);
     let path = fs::canonicalize(what).or_else(|_| std::path::absolute(what)).unwrap_or_else(|_| what.into());
-    let is_image = |entry: &Entry| entry.image == path || fs::canonicalize(&entry.image).is_ok_and(|image| image == path);
+    let shown = whole_name(Path::new(what));
+    let is_image = |entry: &Entry| {
+        entry.image == path || entry.image == shown || fs::canonicalize(&entry.image).is_ok_and(|image| image == path)
+    };
     let found: Vec<_> = entries
         .into_iter()
         .filter(|entry| {

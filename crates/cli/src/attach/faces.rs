@@ -1,5 +1,6 @@
 //! What of an image is shown: its volumes, opened for changes where that is possible, or its disk.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bandsaw::address::{Address, VolumeSelector};
@@ -42,7 +43,10 @@ impl Face {
 
 /// The disk as one file.
 pub(super) fn disk(image: &Image) -> Face {
-    let stem = image.path().file_stem().map_or_else(|| "disk".into(), |stem| stem.to_string_lossy().into_owned());
+    let name = image.path().to_string_lossy();
+    // What a server is asked is no part of a name.
+    let name = if name.contains("://") { name.split('?').next().unwrap_or_default() } else { &name };
+    let stem = Path::new(name).file_stem().map_or_else(|| "disk".into(), |stem| stem.to_string_lossy().into_owned());
     let name = format!("{stem}.img");
     Face {
         suffix: String::new(),

@@ -21,7 +21,7 @@ use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::source::Opening;
+use crate::source::{Opening, whole_name};
 
 /// What is to be served, and how.
 #[derive(Debug)]
@@ -231,7 +231,7 @@ impl Session {
             Places::Volumes(root) => whereabouts::for_volume(&root.clone().unwrap_or_else(whereabouts::root), &face.name)?,
         };
         let read_only = face.read_only();
-        let source = std::path::absolute(&job.address.image).unwrap_or_else(|_| job.address.image.clone().into());
+        let source = whole_name(Path::new(&job.address.image));
         let options = MountOptions { source: source.display().to_string(), read_only, ..job.options.clone() };
         let output = output.clone();
         let note = Box::new(move |line: &str| output.error(line, None));
@@ -261,7 +261,7 @@ impl Session {
         Attached {
             schema: 1,
             device: device.to_owned(),
-            image: absolute(image.path()),
+            image: whole_name(image.path()),
             scheme: image.partitions().map(|map| map.scheme.to_string()),
             process: std::process::id(),
             read_only: self.mounted.iter().all(|(_, volume, _)| volume.read_only),

@@ -18,7 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::parts::{self, Part};
 use crate::signals::{self, Signals};
-use crate::source::{self, Opening};
+use crate::source::{self, Opening, whole_name};
 
 /// The port of NBD.
 const PORT: u16 = 10809;
@@ -243,7 +243,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
 fn publish(mut registration: Registration, image: &Image, facts: &Facts, listeners: &[Listener]) -> Outcome<Registration> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     registration.publish(Entry {
-        image: absolute(image.path()),
+        image: whole_name(image.path()),
         format: image.format().code().to_owned(),
         layers: image.overlays().map(|layer| absolute(&layer.path)).collect(),
         scheme: image.partitions().map(|map| map.scheme.to_string()),

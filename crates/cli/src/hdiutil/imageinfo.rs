@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use bandsaw::Kind;
+use bandsaw::address::redacted;
 use bandsaw::container::udif::LICENCE_KINDS;
 use bandsaw::ops::resize::limits;
 use plist::Value as Plist;
@@ -110,7 +111,7 @@ pub(super) fn run(call: &Call) -> Outcome {
         ("Checksum Type", text(sum)),
         ("Properties", properties),
         ("Size Information", dictionary(sizes)),
-        ("Backing Store Information", dictionary([("Name", text(image.path().to_string_lossy()))])),
+        ("Backing Store Information", dictionary([("Name", text(redacted(&image.path().to_string_lossy())))])),
         ("partitions", partitions(&image)),
     ];
     if let Some(bundle) = image.bundle() {

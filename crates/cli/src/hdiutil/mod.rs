@@ -37,6 +37,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use bandsaw::Kind;
+use bandsaw::address::redacted;
 
 use self::call::{Call, usage};
 use self::table::Verb;
@@ -167,7 +168,7 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
     let program = face.name();
     eprintln!("{program}: {verb} failed - {words}");
     if !failure.is_told() {
-        eprintln!("{program}: {}", failure.message());
+        eprintln!("{program}: {}", redacted(&failure.message()));
     }
 }
 

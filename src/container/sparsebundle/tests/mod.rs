@@ -415,3 +415,24 @@ fn a_loan_shows_the_file_of_a_band() {
     });
     assert!(bundle.lend(BAND..BAND).unwrap().is_none());
 }
+
+/// What was written to a bundle whose folder is removed, or has made way for another, is not said to be durable.
+#[test]
+fn a_bundle_that_is_removed_while_it_is_open_is_an_error() {
+    for replaced in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("b.sparsebundle");
+        let bundle = Bundle::create(Arc::new(Local::new(&path)), &options(4 * BAND)).unwrap();
+        bundle.write_at(0, &[1; 512]).unwrap();
+        bundle.flush().unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        if replaced {
+            Bundle::create(Arc::new(Local::new(&path)), &options(4 * BAND)).unwrap();
+        }
+        bundle.write_at(0, &[2; 512]).unwrap();
+        let error = bundle.flush().unwrap_err();
+        assert!(error.message().contains("was removed or replaced"), "{error}");
+        assert_eq!(error.file(), path.to_str());
+        assert!(bundle.write_at(0, &[3; 512]).is_err() && bundle.flush().is_err(), "an error is not forgotten");
+    }
+}

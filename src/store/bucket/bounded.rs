@@ -1,0 +1,232 @@
+//! HTTP answers with bounds: of their length, and of the time that the server may stay silent.
+//!
+//! The client of the store keeps most answers in memory as a whole before it looks at them (pages of listings, error messages), and
+//! waits for what is promised. A server that is broken or hostile must not decide how much memory and time that takes.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    ReqwestConnector,
+};
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_RANGE, HeaderMap, RANGE};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+/// Bytes of an answer that is no object's contents: a page of a listing, the result of a copy. A page has 1000 keys of 1024 bytes
+/// at most, which may be escaped.
+const MOST_OF_AN_ANSWER: u64 = 8 << 20;
+
+/// Bytes of an error message that are read. What follows is left.
+const MOST_OF_AN_ERROR: u64 = 64 << 10;
+
+/// Requests with a longer body may take until the end of the whole request to be answered: the time to send it is not known.
+const SHORT_BODY: usize = 64 << 10;
+
+/// Makes HTTP clients whose answers are bounded.
+#[derive(Debug)]
+pub(super) struct Bounded {
+    /// How long a server may stay silent.
+    pub(super) silence: Duration,
+    /// The server has answered something. A silent one that never did is asked no second time.
+    pub(super) answered: Arc<AtomicBool>,
+}
+
+impl HttpConnector for Bounded {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let inner = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Service { inner, silence: self.silence, answered: self.answered.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    inner: HttpClient,
+    silence: Duration,
+    answered: Arc<AtomicBool>,
+}
+
+impl HttpService for Service {
+    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(self.answer(request))
+    }
+}
+
+impl Service {
+    async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let (asked, sends) = (asked(request.headers()), request.body().content_length());
+        let answer = self.inner.execute(request);
+        let answer = if sends > SHORT_BODY {
+            answer.await?
+        } else {
+            let silent = Broken::Silent { answered: self.answered.load(Ordering::Relaxed) };
+            timeout(self.silence, answer).await.map_err(|_| silent.into_error())??
+        };
+        self.answered.store(true, Ordering::Relaxed);
+        let (parts, body) = answer.into_parts();
+        let end = match (asked, sent(&parts.headers)) {
+            _ if parts.status.is_client_error() || parts.status.is_server_error() => End::Cut(MOST_OF_AN_ERROR),
+            (Some(asked), Some(sent)) if parts.status == StatusCode::PARTIAL_CONTENT => End::Exact(asked.min(sent)),
+            _ => End::AtMost(MOST_OF_AN_ANSWER),
+        };
+        let alarm = Box::pin(sleep(self.silence));
+        let body = Limited { inner: body, end, seen: 0, silence: self.silence, alarm, waits: false };
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+    }
+}
+
+/// Bytes of the range that a request asks for.
+fn asked(headers: &HeaderMap) -> Option<u64> {
+    length(headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?)
+}
+
+/// Bytes of the range that an answer says it holds.
+fn sent(headers: &HeaderMap) -> Option<u64> {
+    length(headers.get(CONTENT_RANGE)?.to_str().ok()?.trim().strip_prefix("bytes ")?.split_once('/')?.0)
+}
+
+/// The length of `first-last`.
+fn length(range: &str) -> Option<u64> {
+    let (first, last) = range.split_once('-')?;
+    last.trim().parse::<u64>().ok()?.checked_sub(first.trim().parse().ok()?)?.checked_add(1)
+}
+
+/// Where a body ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// After just as many bytes; fewer, or more, are an error.
+    Exact(u64),
+    /// After this many bytes at most; more are an error.
+    AtMost(u64),
+    /// After this many bytes, whatever follows.
+    Cut(u64),
+}
+
+/// A body that ends.
+struct Limited {
+    inner: HttpResponseBody,
+    end: End,
+    /// Bytes that came.
+    seen: u64,
+    silence: Duration,
+    /// Rings when nothing has come for too long.
+    alarm: Pin<Box<Sleep>>,
+    /// The alarm is set. It is not while the caller is busy with what came.
+    waits: bool,
+}
+
+impl Body for Limited {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let this = &mut *self;
+        if let End::Cut(most) = this.end
+            && this.seen >= most
+        {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(context) else {
+            if !this.waits {
+                this.waits = true;
+                this.alarm.as_mut().reset(Instant::now() + this.silence);
+            }
+            return this.alarm.as_mut().poll(context).map(|()| Some(Err(Broken::Silent { answered: true }.into_error())));
+        };
+        this.waits = false;
+        Poll::Ready(match frame {
+            None => this.ended().map(Err),
+            Some(Ok(frame)) => Some(this.came(frame)),
+            Some(Err(error)) => Some(Err(error)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // A body that ends too early is asked once more, and says so.
+        !matches!(self.end, End::Exact(_)) && self.inner.is_end_stream()
+    }
+
+    /// No more than is taken, whatever was promised: memory is set aside by this.
+    fn size_hint(&self) -> SizeHint {
+        let (End::Exact(most) | End::AtMost(most) | End::Cut(most)) = self.end;
+        let promised = self.inner.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(promised.lower().min(most));
+        hint
+    }
+}
+
+impl Limited {
+    fn came(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, HttpError> {
+        let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let room = match self.end {
+            End::Exact(most) | End::AtMost(most) | End::Cut(most) => most.saturating_sub(self.seen),
+        };
+        self.seen = self.seen.saturating_add(len);
+        match self.end {
+            _ if len <= room => Ok(frame),
+            End::Cut(_) => frame.into_data().map(|data| Frame::data(data.slice(..room as usize))).or_else(Ok),
+            End::Exact(_) => Err(Broken::LongerThanRange.into_error()),
+            End::AtMost(most) => Err(Broken::TooLong(most).into_error()),
+        }
+    }
+
+    fn ended(&self) -> Option<HttpError> {
+        match self.end {
+            End::Exact(len) if self.seen < len => Some(Broken::Short { came: self.seen, of: len }.into_error()),
+            _ => None,
+        }
+    }
+}
+
+/// Why an answer was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// Nothing came for too long.
+    Silent { answered: bool },
+    /// More than the range that was asked for.
+    LongerThanRange,
+    /// Less than the answer said.
+    Short { came: u64, of: u64 },
+    /// More bytes than an answer of its kind has.
+    TooLong(u64),
+}
+
+impl Broken {
+    fn into_error(self) -> HttpError {
+        let kind = match self {
+            Self::Silent { answered: true } => HttpErrorKind::Timeout,
+            // Of this kind no request is repeated.
+            Self::Silent { answered: false } => HttpErrorKind::Unknown,
+            Self::Short { .. } => HttpErrorKind::Interrupted,
+            Self::LongerThanRange | Self::TooLong(_) => HttpErrorKind::Decode,
+        };
+        HttpError::new(kind, self)
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent { .. } => f.write_str("it sent nothing for too long"),
+            Self::LongerThanRange => f.write_str("it sent more bytes than were asked for"),
+            Self::Short { came, of } => write!(f, "it sent {came} of {of} bytes"),
+            Self::TooLong(most) => write!(f, "it sent an answer of more than {} MiB, longer than any of S3", most >> 20),
+        }
+    }
+}
+
+impl std::error::Error for Broken {}
