@@ -131,6 +131,15 @@ impl Error {
         self
     }
 
+    /// The same error in words once more: its cause is told, and can no longer be told apart.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let Inner { kind, layer, place, message, file, source } = &*self.0;
+        let source = source.as_ref().map(|source| source.to_string().into());
+        let (kind, layer, place, message, file) = (*kind, *layer, place.clone(), message.clone(), file.clone());
+        Self(Box::new(Inner { kind, layer, place, message, file, source }))
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> Kind {
         self.0.kind

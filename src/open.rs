@@ -34,17 +34,18 @@ use std::sync::Arc;
 use crate::container::Format;
 use crate::device::{Access, BlockDevice};
 use crate::fs::hfsplus::DEFAULT_CACHE;
-use crate::store::LocalFile;
+use crate::store::{Local, LocalFile, Store};
 use crate::{Error, Kind, Result};
 
 use self::remote::Elsewhere;
 
 pub use apfs::Wanted;
-pub(crate) use container::files;
+pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;
 pub(crate) use container::recognise;
 pub(crate) use container::stands_alone;
 pub use create::{CreateOptions, Draft, FileDraft, create};
+pub(crate) use examine::examine_outside;
 pub use examine::{Examination, Judged, Verdict, examine, examine_contents};
 pub use image::{Image, Layer};
 pub use kept::KeptDraft;
@@ -129,6 +130,46 @@ pub fn trace(path: &Path, options: &OpenOptions) -> (Vec<Layer>, Option<Error>) 
     (layers, stopped)
 }
 
+/// The stored bytes of an image, below encryption and container.
+#[derive(Debug, Clone)]
+pub(crate) enum Stored {
+    /// The files of a sparse bundle.
+    Folder(Arc<dyn Store>),
+    /// A file.
+    File(Arc<dyn BlockDevice>),
+}
+
+/// The stored bytes of the image at `path`. A file is locked, a bundle is not.
+pub(crate) fn stored(path: &Path, options: &OpenOptions<'_>) -> Result<Stored> {
+    Ok(match remote::find(path, options)? {
+        Some(Elsewhere::Folder(store, _) | Elsewhere::Snapshot(store)) => Stored::Folder(store),
+        Some(Elsewhere::File(file)) => Stored::File(file),
+        None if look_at(path)?.is_dir() => Stored::Folder(Arc::new(Local::new(path))),
+        None => Stored::File(container::lock_file(path, options.access)?),
+    })
+}
+
+/// The disk of an image of these stored bytes. With layers over it they are those of the topmost; what lies below is opened by
+/// its path.
+pub(crate) fn disk_of(
+    path: &Path,
+    stored: Stored,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let found = match stored {
+        Stored::File(file) if !options.shadows.is_empty() => stack::open_with(path, file, options, layers),
+        Stored::Folder(store) => container::open_store(store, options, layers),
+        Stored::File(file) => container::open_bytes(path, file, options, layers),
+    };
+    found.map(|found| found.disk)
+}
+
+/// The plain bytes of stored ones: themselves, or what their encryption hides.
+pub(crate) fn plain_of(file: Arc<dyn BlockDevice>, options: &OpenOptions<'_>) -> Result<Arc<dyn BlockDevice>> {
+    unlock::unlock(file, options, &mut Vec::new())
+}
+
 /// The plain bytes of an open image file: its own, or what its encryption hides.
 pub(crate) fn plain(file: Arc<LocalFile>, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
     unlock::unlock(file, options, &mut Vec::new())
@@ -191,10 +232,4 @@ pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
         std::io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path),
         _ => Error::io(LAYER, "look at", source).in_file(path),
     })
-}
-
-/// The bytes of the container at `path`, which is a file: without encryption, whatever the container is.
-pub(crate) fn open_plain(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-    let file = container::lock_file(path, options.access)?;
-    unlock::unlock(file, options, &mut Vec::new())
 }

@@ -10,7 +10,7 @@ use bandsaw::address::VolumeSelector;
 use bandsaw::crypt::{KeyWrap, Secret, WayIn};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
-use bandsaw::ops::repair::{How, repair};
+use bandsaw::ops::repair::{How, Options, repair};
 use bandsaw::ops::verify::verify;
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
@@ -120,7 +120,7 @@ fn an_encrypted_bundle_of_several_bands_is_in_order() {
     assert_eq!(found.problems.count(Severity::Damage) + found.problems.count(Severity::Warning), 0, "{:?}", found.problems);
     let writing = OpenOptions { access: Access::ReadWrite, ..options };
     for how in [How::DryRun, How::Apply] {
-        let repaired = repair(&path, &writing, how, &Silent).unwrap();
+        let repaired = repair(&path, &writing, &Options { how, ..Options::default() }, &Silent).unwrap();
         assert!(repaired.steps.is_empty() && repaired.refused.is_empty(), "{repaired:?}");
     }
     for access in [Access::ReadOnly, Access::ReadWrite] {

@@ -1,23 +1,26 @@
 //! `ops::repair` and what it stands on: at whatever step the power goes, the image opens and holds what it held, and a second
 //! repair ends what the first began.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::container::sparseimage::{self, SparseImage};
-use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
+use bandsaw::crypt::{Device, Encryption, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::open::{self, OpenOptions, Verdict};
-use bandsaw::ops::repair::{How, Repaired, repair};
+use bandsaw::ops::repair::{self, How, Options, Outcome, Repaired, Target, commit_target, repair, repair_target, undo_target};
 use bandsaw::partition::gpt::{self, Guids, NewPartition};
 use bandsaw::partition::{self, APPLE_HFS, Partition};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::{Progress, Silent};
-use bandsaw::store::{Open, Put, Store};
+use bandsaw::store::{MemoryStore, Open, Put, Store};
+use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore};
 use bandsaw::testing::power_cut::Keep;
 use bandsaw::testing::{PowerCut, Random, fuzz, mutate};
 use bandsaw::{Kind, Result};
@@ -202,7 +205,7 @@ fn encrypted_images() {
     assert_eq!(run(&path, How::Apply).unwrap_err().kind(), Kind::WrongKey);
     assert!(fs::read(&path).unwrap() == made.to_vec());
     let options = OpenOptions { keys: Some(&passphrase), ..OpenOptions::default() };
-    let done = repair(&path, &options, How::Apply, &Silent).unwrap();
+    let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
     assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
     assert!(fs::read(&path).unwrap() == whole);
 }
@@ -217,14 +220,18 @@ fn an_image_below_a_shadow_is_left_alone() {
     disk.write_at(512, &[9; 512]).unwrap();
     fs::write(&path, disk.to_vec()).unwrap();
     let options = OpenOptions { shadows: &shadow, ..OpenOptions::default() };
-    let done = repair(&path, &options, How::Apply, &Silent).unwrap();
+    let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
     assert_eq!(done.steps, [("GPT", "copy at the beginning".to_owned())]);
     assert!(fs::read(&path).unwrap() == disk.to_vec() && shadow[0].exists());
-    assert!(repair(&path, &options, How::DryRun, &Silent).unwrap().steps.is_empty());
+    assert!(repair(&path, &options, &chosen(How::DryRun), &Silent).unwrap().steps.is_empty());
 }
 
 fn run(path: &Path, how: How) -> Result<Repaired> {
-    repair(path, &OpenOptions::default(), how, &Silent)
+    repair(path, &OpenOptions::default(), &chosen(how), &Silent)
+}
+
+fn chosen(how: How) -> Options<'static> {
+    Options { how, ..Options::default() }
 }
 
 fn damage(path: &Path) -> (u64, bool, bool) {
@@ -268,14 +275,18 @@ fn broken_copies_are_told_of_and_not_made_worse() {
             let bytes = fs::read(&path).unwrap();
             let planned = run(&path, How::DryRun).map(|plan| plan.steps.len());
             assert!(fs::read(&path).unwrap() == bytes, "{format} {copy}: a dry run changed the image");
-            let done = run(&path, How::Apply).map(|done| done.steps.len());
+            let done = run(&path, How::Apply);
+            let is_done = done.as_ref().is_ok_and(|done| done.outcome == Outcome::Repaired);
+            let done = done.map(|done| done.steps.len());
             assert_eq!(planned.as_ref().ok(), done.as_ref().ok(), "{format} {copy}");
             let (after, _, _) = damage(&path);
             assert!(after <= before, "{format} {copy}: {before} became {after}");
             assert!(!opens || open::trace(&path, &OpenOptions::default()).1.is_none(), "{format} {copy}");
-            if done.is_ok_and(|steps| steps > 0) {
+            if is_done {
                 mended += 1;
                 assert_eq!(run(&path, How::Apply).unwrap().steps.len(), 0, "{format} {copy}: a second repair has nothing to do");
+                repair::undo(&path, &OpenOptions::default(), &chosen(How::Apply)).unwrap();
+                assert!(fs::read(&path).unwrap() == bytes, "{format} {copy}: undone");
             }
         }
     }
@@ -303,7 +314,319 @@ fn work_stops_when_told_to() {
     fs::write(path.join("bands/fff"), "x").unwrap();
     let stopped = open::examine(&path, &OpenOptions::default(), &Stop).unwrap_err();
     assert_eq!(stopped.kind(), Kind::Cancelled);
-    let stopped = repair(&path, &OpenOptions::default(), How::Apply, &Stop).unwrap_err();
+    let stopped = repair(&path, &OpenOptions::default(), &chosen(How::Apply), &Stop).unwrap_err();
     assert_eq!(stopped.kind(), Kind::Cancelled);
     assert!(path.join("bands/fff").exists());
+}
+
+/// Everything in a store, by name.
+fn contents(store: &dyn Store, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut names = Vec::new();
+    let listed = store.list(prefix, &mut |entry| {
+        names.push(entry.name.to_owned());
+        Ok(())
+    });
+    listed.unwrap();
+    let read = |name: &String| {
+        let file = store.open(name, Open::Read).unwrap().unwrap();
+        file.read_vec(0, file.info().len as usize).unwrap()
+    };
+    names.iter().map(|name| (name.clone(), read(name))).collect()
+}
+
+fn copy_into(store: &dyn Store, files: &BTreeMap<String, Vec<u8>>) {
+    files.iter().for_each(|(name, bytes)| assert!(store.put(name, bytes, Put::Replace).unwrap()));
+    store.sync().unwrap();
+}
+
+/// A bundle with an HFS+ volume in a GPT, in a folder of a store: whole, or with something wrong in every layer that is repaired.
+fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
+    let volume = fuzz::sample(false, 4096);
+    let len = gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len().next_multiple_of(BAND) + 512;
+    let store = Arc::new(MemoryStore::default());
+    let options = sparsebundle::CreateOptions { len, band_size: Some(BAND) };
+    let disk = Bundle::create(store.clone(), &options).unwrap();
+    let range = gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
+    disk.write_at(range.start, &volume).unwrap();
+    disk.flush().unwrap();
+    if is_damaged {
+        disk.write_at(512, &[9; 512]).unwrap();
+        // The alternate volume header.
+        disk.write_at(range.start + volume.len() as u64 - 1024, &[0; 512]).unwrap();
+        disk.flush().unwrap();
+    }
+    drop(disk);
+    if is_damaged {
+        store.put("Info.bckup", b"garbage", Put::Replace).unwrap();
+        store.put("bands/ff", &[1; 5000], Put::Replace).unwrap();
+        store.put("bands/fe", &[0; 700], Put::Replace).unwrap();
+    }
+    let named = |(name, bytes)| (format!("b/{name}"), bytes);
+    contents(&*store, "").into_iter().filter(|(name, _)| name != "lock").map(named).collect()
+}
+
+/// Wherever the power goes while a repair is written, the image is as it was, or undoing the repair makes it so.
+#[test]
+fn a_repair_is_undone_from_wherever_the_power_went() {
+    let damaged = bundle(true);
+    let store = PowerCut::default();
+    copy_into(&store, &damaged);
+    let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
+    let begun = store.position();
+    let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+    assert_eq!(done.outcome, Outcome::Repaired, "{done:?}");
+    assert!(done.steps.len() >= 4 && done.undecided.is_none(), "{:?}", done.steps);
+    let kept = contents(&store, "b.undo/");
+    assert_eq!(kept["b.undo/1/files/bands/ff"], [1; 5000], "nothing is removed");
+    let whole = contents(&store, "b/");
+    assert!(!whole.contains_key("b/bands/ff") && whole["b/Info.bckup"] == whole["b/Info.plist"]);
+    let (mut untouched, mut undone) = (0, 0);
+    for crash in store.crashes_from(begun, 5, 3) {
+        let store: Arc<dyn Store> = Arc::new(crash.store);
+        let target = Target::in_store(store.clone(), "b").unwrap();
+        match undo_target(&target) {
+            Ok(_) => undone += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::NotFound, "{} {:?}: {error}", crash.position, crash.keep);
+                untouched += 1;
+            }
+        }
+        assert!(contents(&*store, "b/") == damaged, "after event {}, {:?}", crash.position, crash.keep);
+        assert!(contents(&*store, "b.undo/").is_empty());
+        // And it is repaired as well as before.
+        let again = repair_target(&target, &OpenOptions::default(), &chosen(How::DryRun), &Silent).unwrap();
+        assert_eq!(again.steps, done.steps);
+    }
+    assert!(untouched > 5 && undone > 20, "{untouched}, {undone}");
+    // An undo that is interrupted is ended by the next.
+    let begun = store.position();
+    undo_target(&target).unwrap();
+    for crash in store.crashes_from(begun, 7, 3) {
+        let store: Arc<dyn Store> = Arc::new(crash.store);
+        let undone = undo_target(&Target::in_store(store.clone(), "b").unwrap());
+        assert!(undone.is_ok() || undone.is_err_and(|error| error.kind() == Kind::NotFound));
+        assert!(contents(&*store, "b/") == damaged, "after event {}, {:?}", crash.position, crash.keep);
+    }
+}
+
+/// A call that fails while a repair is written leaves the image as it was; so does a full disk.
+#[test]
+fn a_repair_that_fails_has_changed_nothing() {
+    let damaged = bundle(true);
+    let mut failed = 0;
+    for call in [Call::Write, Call::Flush, Call::SetLen, Call::Put, Call::Rename, Call::Sync] {
+        for n in 1.. {
+            let below = MemoryStore::default();
+            copy_into(&below, &damaged);
+            let faults = Faults::new();
+            let store = Arc::new(FaultyStore::new(Arc::new(below.clone()), &faults));
+            let target = Target::in_store(store, "b").unwrap();
+            faults.fail(call, n, Fault::NoSpace);
+            let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent);
+            if faults.happened() == 0 {
+                break;
+            }
+            failed += 1;
+            assert!(done.is_err(), "{call:?} {n}");
+            if contents(&below, "b/") != damaged {
+                // What cannot be restored at once says so, and is restored later.
+                assert!(done.unwrap_err().to_string().contains("--undo"), "{call:?} {n}");
+                undo_target(&Target::in_store(Arc::new(below.clone()), "b").unwrap()).unwrap();
+            }
+            assert!(contents(&below, "b/") == damaged, "{call:?} {n}");
+        }
+    }
+    assert!(failed > 15, "{failed}");
+}
+
+/// What changed after a repair is not mixed with what was before it; repairs are undone or committed together.
+#[test]
+fn undo_is_refused_after_a_change() {
+    let damaged = bundle(true);
+    let repaired = || {
+        let store = MemoryStore::default();
+        copy_into(&store, &damaged);
+        let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
+        let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+        assert_eq!(done.outcome, Outcome::Repaired);
+        (store, target)
+    };
+    type Edit = fn(&MemoryStore);
+    let edits: [Edit; 4] = [
+        |store| drop(store.put("b/bands/12", b"new", Put::Replace)),
+        |store| drop(store.remove("b/Info.bckup")),
+        |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().write_at(600_000, &[77]).unwrap(),
+        |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().set_len(4096, Leave::Zeros).unwrap(),
+    ];
+    for edit in edits {
+        let (store, target) = repaired();
+        edit(&store);
+        let changed = contents(&store, "");
+        assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::Conflict);
+        assert!(contents(&store, "") == changed);
+    }
+    // A second repair keeps what the first has kept.
+    let (store, target) = repaired();
+    store.put("b/bands/fd", b"leftover", Put::Replace).unwrap();
+    repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+    assert_eq!(undo_target(&target).unwrap().repairs, 2);
+    let mut expected = damaged.clone();
+    expected.insert("b/bands/fd".to_owned(), b"leftover".to_vec());
+    assert!(contents(&store, "b/") == expected);
+    let (store, target) = repaired();
+    let now = contents(&store, "b/");
+    assert_eq!((commit_target(&target).unwrap().repairs, contents(&store, "b/") == now), (1, true));
+    assert!(contents(&store, "b.undo/").is_empty());
+    assert_eq!(undo_target(&target).unwrap_err().kind(), Kind::NotFound);
+}
+
+/// Lists that disagree, with contents that speak for one of them and with such that say nothing: no file goes, and no list is
+/// written on the word of the other.
+#[test]
+fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
+    let foreign = fuzz::TARGETS.iter().find(|target| target.name == "foreign_free").unwrap();
+    let ext = fuzz::described((foreign.seeds)()[0].split_first().unwrap().1).unwrap();
+    let volume = fuzz::sample(false, 4096);
+    let noise: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect();
+    for (what, bytes, is_decided) in [("HFS+", &volume, true), ("ext", &ext, true), ("unknown contents", &noise, false)] {
+        let whole = {
+            let store = Arc::new(MemoryStore::default());
+            let len = (bytes.len() as u64).next_multiple_of(512);
+            let options = sparsebundle::CreateOptions { len, band_size: Some(BAND) };
+            let disk = Bundle::create(store.clone(), &options).unwrap();
+            disk.write_at(0, bytes).unwrap();
+            disk.flush().unwrap();
+            drop(disk);
+            let named = |(name, bytes)| (format!("b/{name}"), bytes);
+            contents(&*store, "").into_iter().filter(|(name, _)| name != "lock").map(named).collect::<BTreeMap<_, _>>()
+        };
+        let text = String::from_utf8(whole["b/Info.plist"].clone()).unwrap();
+        let size = whole.values().map(Vec::len).max().map(|_| (bytes.len() as u64).next_multiple_of(512)).unwrap().to_string();
+        for (key, from, to) in [
+            ("size", &size[..], "0"),
+            ("size", &size[..], "1024"),
+            ("band-size", "1048576", "2097152"),
+            ("band-size", "1048576", "1048064"),
+            ("band-size", "1048576", "1024"),
+        ] {
+            let line = |number: &str| format!("<key>{key}</key>\n\t<integer>{number}</integer>");
+            let wrong = text.replace(&line(from), &line(to)).into_bytes();
+            assert!(wrong != text.as_bytes());
+            for both in [false, true] {
+                let mut damaged = whole.clone();
+                damaged.insert("b/Info.plist".to_owned(), wrong.clone());
+                if both {
+                    damaged.insert("b/Info.bckup".to_owned(), wrong.clone());
+                }
+                let store = MemoryStore::default();
+                copy_into(&store, &damaged);
+                let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
+                let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+                let now = contents(&store, "b/");
+                if done.outcome == Outcome::Repaired {
+                    assert!(is_decided && !both, "{what}, {to}: {done:?}");
+                    assert!(now == whole, "{what}, {to}: the right list is taken");
+                } else {
+                    assert!(now == damaged && contents(&store, "b.undo/").is_empty(), "{what}, {to}: {done:?}");
+                    // A small disk lies in one band, of whatever size.
+                    let is_told = done.outcome == Outcome::Undecided && !done.alternatives().is_empty();
+                    assert!(is_told || (both && done.outcome == Outcome::NothingToDo), "{what}, {to}, {both}: {done:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Every kind of file, plain and encrypted: what a repair changed is undone to the last bit, and the undo data is as closed to
+/// others as the image.
+#[test]
+fn every_container_is_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let passphrase = Secret::new(b"key".to_vec());
+    let volume = fuzz::sample(false, 4096);
+    let len = gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len();
+    for format in [Format::Udrw, Format::Udsp, Format::Asif, Format::Udsb] {
+        // Deriving keys takes long where nothing is optimized.
+        let ways = if matches!(format, Format::Udrw | Format::Udsb) { &[false, true][..] } else { &[false] };
+        for &is_encrypted in ways {
+            let path = folder.path().join("image");
+            let encryption = Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(passphrase.clone()) };
+            let encryption = is_encrypted.then_some(encryption);
+            let options = open::CreateOptions { format, len, encryption, ..open::CreateOptions::default() };
+            let image = open::create(&path, &options).unwrap();
+            let range = gpt::create_single(&**image.disk(), 512, APPLE_HFS, Guids::derived("x")).unwrap();
+            image.disk().write_at(range.start, &volume).unwrap();
+            image.disk().write_at(512, &[9; 512]).unwrap();
+            image.disk().flush().unwrap();
+            drop(image);
+            if format == Format::Udsp || format == Format::Asif {
+                let mut file = fs::read(&path).unwrap();
+                if !is_encrypted {
+                    file.resize(file.len() + (2 << 20), 7);
+                    fs::write(&path, file).unwrap();
+                }
+            }
+            let files: Vec<PathBuf> = match format {
+                Format::Udsb => ["Info.plist", "Info.bckup", "token", "bands/0"].map(|name| path.join(name)).into(),
+                _ => vec![path.clone()],
+            };
+            for file in files.iter().filter(|file| file.exists()) {
+                fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+            let read = || files.iter().map(|file| fs::read(file).ok()).collect::<Vec<_>>();
+            let before = read();
+            let options = OpenOptions { keys: Some(&passphrase), ..OpenOptions::default() };
+            let done = repair(&path, &options, &chosen(How::Apply), &Silent).unwrap();
+            assert_eq!(done.outcome, Outcome::Repaired, "{format} {is_encrypted}: {done:?}");
+            assert!(read() != before);
+            let undo = done.undo.unwrap();
+            assert_eq!(undo, repair::undo_folder(&path, None));
+            for name in ["1/log", "1/data", "1/sealed"] {
+                assert_eq!(fs::metadata(undo.join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{format}: {name}");
+            }
+            assert_eq!(fs::metadata(&undo).unwrap().permissions().mode() & 0o777, 0o700);
+            let undone = repair::undo(&path, &options, &chosen(How::Apply)).unwrap();
+            assert_eq!(undone.repairs, 1);
+            assert!(read() == before && !undo.exists(), "{format} {is_encrypted}");
+            if path.is_dir() { fs::remove_dir_all(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+        }
+    }
+}
+
+/// Two whole maps that differ: the one by which the volume fits, or nobody's.
+#[test]
+fn two_whole_maps_that_differ() {
+    let volume = fuzz::sample(false, 4096);
+    let disk = Memory::zeros(gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len() as usize);
+    let range = gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
+    disk.write_at(range.start, &volume).unwrap();
+    let whole = disk.to_vec();
+    let half = range.start + (range.end - range.start) / 2 / 4096 * 4096;
+    let other = Memory::zeros(whole.len());
+    let new = |end, name: &str| NewPartition {
+        range: range.start..end,
+        type_guid: APPLE_HFS,
+        guid: Guids::derived("x").partition,
+        name: name.into(),
+    };
+    for (end, name, expected) in [(half, "disk image", Outcome::Repaired), (range.end, "renamed", Outcome::Undecided)] {
+        gpt::create(&other, 512, Guids::derived("x").disk, &[new(end, name)]).unwrap();
+        let mut bytes = whole.clone();
+        bytes[512..34 * 512].copy_from_slice(&other.to_vec()[512..34 * 512]);
+        let store = MemoryStore::default();
+        store.put("x", &bytes, Put::Replace).unwrap();
+        let target = Target::in_store(Arc::new(store.clone()), "x").unwrap();
+        let done = repair_target(&target, &OpenOptions::default(), &chosen(How::Apply), &Silent).unwrap();
+        assert_eq!(done.outcome, expected, "{name}: {done:?}");
+        let now = contents(&store, "x")["x"].clone();
+        if expected == Outcome::Repaired {
+            assert!(now == whole);
+        } else {
+            assert!(now == bytes && done.alternatives().len() == 2);
+            let mut options = chosen(How::Apply);
+            options.assume.add("map=alternate").unwrap();
+            repair_target(&target, &OpenOptions::default(), &options, &Silent).unwrap();
+            assert!(contents(&store, "x")["x"] == whole);
+        }
+    }
 }

@@ -78,7 +78,7 @@ pub(crate) fn files(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Arc
 }
 
 /// Opens a file of the host, and keeps others from changing it, or from using it at all.
-pub(super) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
+pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
     let (how, lock) = match access {
         Access::ReadOnly => (Open::Read, Lock::Shared),
         Access::ReadWrite => (Open::Write, Lock::Exclusive),

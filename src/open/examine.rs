@@ -8,7 +8,8 @@ use super::apfs::Wanted;
 use super::container::{self, lock_file, recognise};
 use super::remote::{self, Elsewhere};
 use super::{
-    LAYER, Layer, OpenOptions, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, old_numbering, parts, stack, unlock, volume,
+    LAYER, Layer, OpenOptions, Stored, UNKNOWN, Volume, VolumeFormat, is_blank, look_at, old_numbering, parts, stack, unlock,
+    volume,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, Part};
@@ -56,6 +57,8 @@ pub struct Examination {
     pub problems: Problems,
     /// Whether compressed files are decoded.
     decoding: bool,
+    /// Whether volumes are left to somebody else.
+    only_outside: bool,
 }
 
 impl Examination {
@@ -94,6 +97,28 @@ pub fn examine(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) 
 /// The same, and every compressed file of every volume is decoded.
 pub fn examine_contents(path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
     examine_into(Examination { decoding: true, ..Examination::default() }, path, options, progress)
+}
+
+/// Looks at every layer of these stored bytes but into the volumes.
+pub(crate) fn examine_outside(
+    path: &Path,
+    stored: Stored,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Examination> {
+    let options = OpenOptions { access: Access::ReadOnly, ..*options };
+    let mut found = Examination { only_outside: true, ..Examination::default() };
+    match stored {
+        Stored::File(file) if !options.shadows.is_empty() => {
+            let opened = super::stack::open_with(path, file, &options, &mut Vec::new());
+            if let Some(stack) = found.opened("stack", opened)? {
+                examine_disk(&stack.disk, stack.format, &options, &mut found, progress)?;
+            }
+        }
+        Stored::File(file) => examine_file(path, file, &options, &mut found, progress)?,
+        Stored::Folder(store) => examine_folder(path, store, &options, &mut found, progress)?,
+    }
+    Ok(found)
 }
 
 fn examine_into(mut found: Examination, path: &Path, options: &OpenOptions<'_>, progress: &dyn Progress) -> Result<Examination> {
@@ -240,7 +265,8 @@ fn examine_disk(
     if volumes.is_empty() && map.is_none() && is_plain && !is_blank(&**disk)? {
         return found.judged::<()>("disk", Err(Error::unsupported(LAYER, UNKNOWN))).map(drop);
     }
-    for volume in &volumes {
+    let looked_into = if found.only_outside { &[] } else { volumes.as_slice() };
+    for volume in looked_into {
         let layer = format!("{} on {}", volume.format, volume.place());
         match volume.check(options.keys, &mut found.problems, progress) {
             Some(checked) => {

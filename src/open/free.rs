@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::apfs;
 use super::volume::{Volume, VolumeFormat};
 use crate::Result;
-use crate::fs::FreeMap;
 use crate::fs::foreign::Foreign;
 use crate::fs::hfsplus::{HfsPlus, HfsPlusFree};
+use crate::fs::{FileSystem, FreeMap};
 
 impl VolumeFormat {
     /// What it is where only its free space is read.
@@ -32,6 +32,19 @@ impl Volume {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => Ok(Some(Arc::new(HfsPlusFree::open(self.device().clone())?))),
             VolumeFormat::Apfs => Ok(Some(Arc::new(self.container()?.free_map()?))),
             other => other.foreign().map(|foreign| Ok(Arc::new(foreign.free_map(self.device().clone())?) as _)).transpose(),
+        }
+    }
+
+    /// Where the volume ends by what it says of itself, in bytes of its device. `None`: nothing here reads that of volumes of
+    /// this format.
+    pub(crate) fn told_len(&self) -> Result<Option<u64>> {
+        match self.format {
+            VolumeFormat::HfsPlus | VolumeFormat::Hfsx => HfsPlus::open(self.device().clone()).map(|fs| Some(fs.volume().total)),
+            VolumeFormat::Apfs => {
+                let container = self.container()?;
+                Ok(Some(container.block_count().saturating_mul(container.block_size().into())))
+            }
+            other => other.foreign().map(|foreign| Ok(foreign.free_map(self.device().clone())?.end())).transpose(),
         }
     }
 

@@ -76,7 +76,17 @@ pub(crate) struct Below {
 
 /// Opens the image at `path` and lays the layers of `options` over it.
 pub(super) fn open(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<Found> {
-    lay(path, options, layers).map(|(found, _)| found)
+    lay(path, None, options, layers).map(|(found, _)| found)
+}
+
+/// The same with `top` as the stored bytes of the topmost layer, whatever its path leads to.
+pub(super) fn open_with(
+    path: &Path,
+    top: Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<Found> {
+    lay(path, Some(top), options, layers).map(|(found, _)| found)
 }
 
 /// The disk of an image and layers over it, whatever is on it: for who is to write, or to lay another layer over it.
@@ -89,11 +99,16 @@ pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<Below> {
         let found = open_disk(path, options, &mut layers).map_err(|error| error.in_file(path))?;
         return Ok(Below::base(path, &found, &layers));
     }
-    let (found, below) = lay(path, options, &mut layers).map_err(|error| error.in_file(path))?;
+    let (found, below) = lay(path, None, options, &mut layers).map_err(|error| error.in_file(path))?;
     Ok(Below { disk: found.disk, ..below })
 }
 
-fn lay(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Result<(Found, Below)> {
+fn lay(
+    path: &Path,
+    mut top: Option<Arc<dyn BlockDevice>>,
+    options: &OpenOptions<'_>,
+    layers: &mut Vec<Layer>,
+) -> Result<(Found, Below)> {
     refuse_twice(path, options.shadows)?;
     let base = OpenOptions { access: Access::ReadOnly, shadows: &[], ..*options };
     let mut found = open_disk(path, &base, layers)?;
@@ -104,7 +119,11 @@ fn lay(path: &Path, options: &OpenOptions<'_>, layers: &mut Vec<Layer>) -> Resul
     let mut files = Vec::new();
     for (number, shadow) in (1..).zip(options.shadows) {
         let is_top = number == options.shadows.len();
-        let file = layer(shadow, is_top, options, &below).map_err(|error| error.in_file(shadow))?;
+        let file = match top.take_if(|_| is_top) {
+            Some(top) => layer_of(shadow, options.shadows.len(), top, options.access),
+            None => layer(shadow, is_top, options, &below),
+        };
+        let file = file.map_err(|error| error.in_file(shadow))?;
         layers.push(Layer::Overlay(file.clone()));
         found.warnings.extend(below.add(&file)?);
         files.push(file);
@@ -206,11 +225,16 @@ fn open_one_of(images: usize, path: &Path, access: Access) -> Result<LayerFile> 
     };
     let file = LocalFile::open_locked(path, how, lock)?;
     let file = file.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+    layer_of(path, images, Arc::new(file), access)
+}
+
+/// The layer in an open file.
+fn layer_of(path: &Path, images: usize, file: Arc<dyn BlockDevice>, access: Access) -> Result<LayerFile> {
     let head = file.read_vec(0, HEAD.min(usize::try_from(file.info().len).unwrap_or(HEAD)))?;
     if !asif::probe(&head) {
         return Err(Error::unsupported(LAYER, "is no layer or shadow file: that is an Apple sparse image (ASIF)"));
     }
-    let image = Arc::new(Asif::open(Arc::new(file))?.overlaid().sharing_memory(images));
+    let image = Arc::new(Asif::open(file)?.overlaid().sharing_memory(images));
     if let Some(why) = image.read_only().filter(|_| access == Access::ReadWrite) {
         return Err(Error::new(Kind::ReadOnly, LAYER, format!("must not be changed: {why}")));
     }

@@ -9,6 +9,7 @@ use super::quick;
 use super::recognise::recognise;
 use super::unlock::{Keys, volume_key};
 use crate::address::VolumeSelector;
+use crate::decision::Which;
 use crate::device::{BlockDevice, Slice};
 use crate::fs::apfs::Writer;
 use crate::fs::hfsplus::{self, DEFAULT_CACHE, HfsPlus, HfsPlusMut, WriteOptions};
@@ -113,6 +114,11 @@ impl Volume {
         }
     }
 
+    /// Opens the volume of a number, from 1, of those that it holds.
+    pub(crate) fn open_numbered(&self, number: u32, keys: Option<&dyn Keys>) -> Result<Arc<dyn FileSystem>> {
+        self.open_within(Some(number), Wanted { snapshot: None, keys })
+    }
+
     /// Opens the volume of a number, from 1, of those that it holds, or the first.
     pub(super) fn open_within(&self, number: Option<u32>, wanted: Wanted<'_>) -> Result<Arc<dyn FileSystem>> {
         match self.format {
@@ -174,11 +180,11 @@ impl Volume {
     }
 
     /// Plans the repair of a volume that is not in order. `None`: nothing mends volumes of this format yet, or there is nothing
-    /// to do.
-    pub fn plan_repair(&self, progress: &dyn Progress) -> Result<Option<hfsplus::Repair>> {
+    /// to do. `header` counts where two volume headers disagree and the rest does not decide.
+    pub fn plan_repair(&self, header: Option<Which>, progress: &dyn Progress) -> Result<Option<hfsplus::Repair>> {
         match self.format {
             VolumeFormat::HfsPlus | VolumeFormat::Hfsx => {
-                let repair = hfsplus::Repair::plan(self.device.clone(), progress)?;
+                let repair = hfsplus::Repair::plan_assuming(self.device.clone(), header, progress)?;
                 Ok(repair.is_needed().then_some(repair))
             }
             _ => Ok(None),

@@ -12,6 +12,7 @@ pub mod objects;
 #[cfg(feature = "s3")]
 mod ranges;
 mod remote;
+mod staged;
 #[cfg(feature = "s3")]
 pub(crate) mod web;
 
@@ -30,6 +31,8 @@ pub(crate) use locks::Locks;
 pub use memory::MemoryStore;
 pub use objects::{Fill, MemoryObjects, ObjectMeta, Objects, Piece};
 pub use remote::{CacheOptions, Checkpointed, FlushTo, Holder, Remote, RemoteOptions, Snapshot, Status};
+pub(crate) use staged::Content;
+pub use staged::Staged;
 
 /// A folder of devices.
 ///

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bandsaw::device::BlockDevice;
 use bandsaw::open::OpenOptions;
-use bandsaw::ops::repair::{How, repair};
+use bandsaw::ops::repair::{How, Options, repair};
 use bandsaw::partition::{APPLE_APFS, APPLE_HFS, Scheme, TypeId, gpt};
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
@@ -99,7 +99,7 @@ fn agrees_that_we_repaired_the_ends() {
         let whole = our_view(&path).partitions;
         std::fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(len)).expect("another length");
         assert!(!is_sound(&verdict(&path)) || len > crate::disk::DISK_LEN, "{}", verdict(&path));
-        repair(&path, &OpenOptions::default(), How::Apply, &Silent).expect("repairing");
+        repair(&path, &OpenOptions::default(), &Options { how: How::Apply, ..Options::default() }, &Silent).expect("repairing");
         assert_sound(&path);
         assert_eq!(our_view(&path).partitions, whole);
     }

@@ -8,7 +8,7 @@ use bandsaw::device::{BlockDevice, BlockDeviceExt, Slice};
 use bandsaw::fs::hfsplus::{self, HfsPlus};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
 use bandsaw::open::OpenOptions;
-use bandsaw::ops::repair::{How, repair as repair_image};
+use bandsaw::ops::repair::{How, Options, repair as repair_image};
 use bandsaw::problem::{Problem, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
@@ -45,7 +45,8 @@ pub(crate) fn damage(disk: &Path) {
 
 /// Repairs the image.
 pub(crate) fn repair(disk: &Path) {
-    let repaired = repair_image(disk, &OpenOptions::default(), How::Apply, &Silent).expect("repairing");
+    let repaired = repair_image(disk, &OpenOptions::default(), &Options { how: How::Apply, ..Options::default() }, &Silent)
+        .expect("repairing");
     assert!(repaired.refused.is_empty() && !repaired.steps.is_empty(), "{repaired:?}");
 }
 

@@ -3,7 +3,7 @@
 use bandsaw::container::Format;
 use bandsaw::open::OpenOptions;
 use bandsaw::ops::create::{Layout, Source};
-use bandsaw::ops::repair::{How, repair};
+use bandsaw::ops::repair::{How, Options, repair};
 use bandsaw::partition::Scheme;
 use bandsaw::progress::Silent;
 
@@ -55,7 +55,7 @@ fn has_no_questions_after_our_repair() {
         let print = || everything(&output(PARTED.command().arg("--script").arg(&disk).args(["unit", "s", "print"])));
         let before = print();
         assert!(before.contains("Error") || before.contains("Warning"), "{before}");
-        repair(&disk, &OpenOptions::default(), How::Apply, &Silent).expect("repairing");
+        repair(&disk, &OpenOptions::default(), &Options { how: How::Apply, ..Options::default() }, &Silent).expect("repairing");
         let after = print();
         assert!(!after.contains("Error") && !after.contains("Warning") && after.contains("gpt"), "{after}");
     }

@@ -52,6 +52,11 @@ impl Failure {
         matches!(self.exit, Some(Exit::Told(_)))
     }
 
+    /// No failure, but nothing done either: an exit code of its own tells it from success.
+    pub(crate) fn nothing_to_do() -> Self {
+        Self { exit: Some(Exit::NothingToDo), ..Self::from(Error::new(Kind::Invalid, "repair", "there is nothing to do")) }
+    }
+
     /// The same failure with this hint.
     pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
@@ -84,7 +89,7 @@ impl Failure {
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
         let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
         let hint = self.hint.as_deref().or_else(|| hint(&self.error));
-        if matches!(exit, Exit::Told(_)) {
+        if matches!(exit, Exit::Told(_) | Exit::NothingToDo) {
             // Nothing is left to be said.
         } else if exit == Exit::BrokenPipe {
             // The reader has seen enough (`bandsaw ls image | head`): nothing to tell, and nobody to tell it to.
@@ -145,6 +150,7 @@ enum Exit {
     WrongKey,
     Warned,
     Undecided,
+    NothingToDo,
     BrokenPipe,
     Signal(u8),
     Told(u8),
@@ -182,6 +188,7 @@ impl Exit {
             Self::WrongKey => 7,
             Self::Warned => 8,
             Self::Undecided => 9,
+            Self::NothingToDo => 10,
             Self::BrokenPipe => 128 + 13,
             Self::Signal(signal) => 128 + signal,
             Self::Told(code) => code,
@@ -204,6 +211,7 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("7", "a passphrase is missing or wrong"),
     ("8", "check, repair: something is wrong, but nothing is lost by it"),
     ("9", "repair: stopped for a decision of the user (`--assume`, `--accept-loss`); nothing is changed"),
+    ("10", "repair: there was nothing to repair"),
     ("130", "stopped by Ctrl-C at a safe point; 143 when by SIGTERM, 129 by SIGHUP, 141 when the reader of the output left"),
 ];
 

@@ -34,7 +34,7 @@ const LINES: &[&str] = &[
     "resize @ --size 96m",
     "compact --battery-allowed @",
     "reband --band-size 2m @",
-    "repair @",
+    "repair --undo-dir . @",
     "convert @ converted.sparsebundle",
     "snapshot list @",
     "stack create @ layer.asif",
@@ -63,7 +63,9 @@ impl Bench {
 
     fn ok(&self, line: &str) -> String {
         let output = self.run(line);
-        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        // There is nothing to repair.
+        let is_idle = line.starts_with("repair ") && output.status.code() == Some(10);
+        assert!(output.status.success() || is_idle, "{line}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 

@@ -160,7 +160,9 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
 
         args.extend(["--passfile", "key"]);
         let output = scratch.run(&args);
-        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        // There is nothing to repair.
+        let is_idle = line.starts_with("repair ") && output.status.code() == Some(10);
+        assert!(output.status.success() || is_idle, "{line}: {}", stderr(&output));
     }
     assert_eq!(scratch.ok(&["cat", "--passfile", "key", "S.img:/folder/moved"]), ADDED);
     assert_eq!(fs::read(scratch.path("letter")).unwrap(), b"dear diary");

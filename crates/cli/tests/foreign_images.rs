@@ -42,7 +42,7 @@ fn a_compressed_image_is_shown_converted_and_verified() {
     // What has `.dmg` at its end is told by its bytes, not by its name.
     fs::copy(path, scratch.path("renamed.img")).unwrap();
     assert_eq!(scratch.json(&["info", "renamed.img"])["format"], "UDZO");
-    assert!(scratch.ok(&["repair", "renamed.img"]).contains("no second copy"));
+    assert!(scratch.idle_repair(&["renamed.img"]).contains("no second copy"));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn images_of_macos_take_shadows() {
     let scratch = Scratch::new();
     let before = fs::read(&path).unwrap();
     let path = path.to_str().unwrap();
-    scratch.ok(&["repair", "--shadow", "s.asif", path]);
+    scratch.idle_repair(&["--shadow", "s.asif", path]);
     assert!(scratch.ok(&["check", "--shadow", "s.asif", path]).contains("layer s.asif"));
     assert_eq!(scratch.ok(&["ls", "-lR", "--shadow", "s.asif", path]), scratch.ok(&["ls", "-lR", path]));
     scratch.ok(&["stack", "flatten", path, "s.asif", "flat.img"]);

@@ -45,7 +45,7 @@ pub use check::check;
 pub use lists::USED_INSTEAD;
 pub use plist::Version;
 pub use rebanding::Rebanded;
-pub use repair::{Repair, locks, plan};
+pub use repair::{Facts, Listed, Repair, band_lens, listed, locks, name_of, plan, put_lists};
 pub use stored::{Stored, StoredBand, StrayFile};
 pub use survey::Survey;
 pub use token::encryption;

@@ -1,11 +1,12 @@
-//! Mending a bundle where it is certain what is right: one list from the other, and what lies past the end of the disk.
+//! Repairing a bundle: its lists, and files that are no part of the disk.
 //!
-//! Every step is whole by itself and durable before the next, so that a crash leaves a bundle that is repaired in part.
+//! Which list is right where they disagree is not decided here: that takes what lies on the disk, see `ops::repair`.
 
 use super::check::{Rules, spelled_otherwise};
-use super::plist::{self, BACKUP, INFO, Unread};
+use super::plist::{self, BACKUP, INFO, Unread, Version};
 use super::token::encryption;
 use super::{BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
+use crate::decision::Which;
 use crate::device::{BlockDeviceExt, Leave};
 use crate::progress::Progress;
 use crate::store::{Guard, Lock, Open, Put, Store};
@@ -15,6 +16,105 @@ use crate::{Error, Kind, Result};
 const PIECE: usize = 1 << 20;
 /// Steps of one plan; what is left is for the next.
 const MOST_STEPS: usize = 65_536;
+
+/// What a list says of its bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes of the disk.
+    pub size: u64,
+    /// Bytes of a band.
+    pub band_size: u64,
+    /// `bundle-backingstore-version`.
+    pub version: Version,
+}
+
+/// What was found in the place of a list.
+#[derive(Debug)]
+pub enum Listed {
+    /// A whole list.
+    Whole(Facts),
+    /// Nothing, or what is no list.
+    Unreadable(Error),
+    /// A list that says what cannot be.
+    Refused(Error),
+    /// The bands are of two sizes, see [`Bundle::is_between`](super::Bundle::is_between).
+    Between(Error),
+}
+
+impl Listed {
+    /// The facts of a whole list.
+    pub fn facts(&self) -> Option<Facts> {
+        match self {
+            Self::Whole(facts) => Some(*facts),
+            _ => None,
+        }
+    }
+}
+
+/// `Info.plist`, or `Info.bckup` for [`Which::Alternate`].
+pub fn listed(store: &dyn Store, which: Which) -> Listed {
+    match read_plist(store, name_of(which)) {
+        Ok(plist::Info { size, band_size, version }) => Listed::Whole(Facts { size, band_size, version }),
+        Err(Unread::Unreadable(error)) => Listed::Unreadable(error),
+        Err(Unread::Refused(error)) => Listed::Refused(error),
+        Err(Unread::Rebanding(error)) => Listed::Between(error),
+    }
+}
+
+/// The name of a list.
+pub const fn name_of(which: Which) -> &'static str {
+    match which {
+        Which::Primary => INFO,
+        Which::Alternate => BACKUP,
+    }
+}
+
+/// Makes both lists say `facts`. A list that does not is written with the bytes of the other, if that does; returns the steps.
+pub fn put_lists(store: &dyn Store, facts: Facts) -> Result<Vec<String>> {
+    let says = |which| listed(store, which).facts() == Some(facts);
+    let right = [Which::Primary, Which::Alternate].into_iter().find(|which| says(*which));
+    let mut steps = Vec::new();
+    // The copy first, as a change of size does.
+    for which in [Which::Alternate, Which::Primary].into_iter().filter(|which| !says(*which)) {
+        let name = name_of(which);
+        match right.map(name_of) {
+            Some(from) => {
+                copy_list(store, from, name)?;
+                steps.push(format!("{name} is written anew from {from}"));
+            }
+            None => {
+                let Facts { size, band_size, version } = facts;
+                store.put(name, plist::Info { size, band_size, version }.to_xml().as_bytes(), Put::Replace)?;
+                store.sync()?;
+                steps.push(format!("{name} is written anew with size {size} and band-size {band_size}"));
+            }
+        }
+    }
+    Ok(steps)
+}
+
+fn copy_list(store: &dyn Store, from: &'static str, to: &str) -> Result<()> {
+    let list = store.open(from, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, from))?;
+    // Its length was checked when it was read.
+    let bytes = list.read_vec(0, list.info().len as usize)?;
+    store.put(to, &bytes, Put::Replace)?;
+    store.sync()
+}
+
+/// Number and length of each band that has a file.
+pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64, u64)>> {
+    let mut lens = Vec::new();
+    store.list(BANDS, &mut |entry| {
+        progress.check()?;
+        if let Some(index) = BandIndex::from_name(BANDS, entry.name)
+            && let Some(meta) = entry.meta()?
+        {
+            lens.push((index.0, meta.len));
+        }
+        Ok(())
+    })?;
+    Ok(lens)
+}
 
 /// One thing that is mended.
 #[derive(Debug)]
@@ -33,6 +133,8 @@ enum Step {
 #[derive(Debug, Default)]
 pub struct Repair {
     steps: Vec<Step>,
+    /// Files that reach past the end of the disk.
+    leftovers: usize,
     /// What is wrong and not mended, because it is not certain what is right.
     pub refused: Vec<Error>,
 }
@@ -75,6 +177,7 @@ pub fn plan(store: &dyn Store, is_disk_whole: bool, progress: &dyn Progress) -> 
         }
         Ok(())
     })?;
+    repair.leftovers = leftovers.len();
     match leftovers.len() {
         0 => {}
         _ if is_disk_whole => repair.steps.append(&mut leftovers),
@@ -96,13 +199,8 @@ fn plan_lists(store: &dyn Store, repair: &mut Repair) -> Result<Option<plist::In
     let copy = |from, to| Step::CopyList { from, to };
     match (info, backup) {
         (Ok(info), Ok(backup)) if info == backup => Ok(Some(info)),
-        // A change of size writes the copy first, and removes nothing before both lists are written.
-        (Ok(info), Ok(backup)) if (plist::Info { size: info.size, ..backup }) == info => {
-            repair.steps.push(copy(INFO, BACKUP));
-            Ok(Some(info))
-        }
         (Ok(info), Ok(_)) => {
-            repair.refuse(BACKUP, format!("tells other bands than {INFO}; which of the two is right cannot be told"));
+            repair.refuse(BACKUP, format!("does not say what {INFO} says; which of the two is right cannot be told"));
             Ok(Some(info))
         }
         (Ok(info), Err(_)) => {
@@ -167,11 +265,16 @@ impl Repair {
     pub fn steps(&self) -> Vec<String> {
         let say = |step: &Step| match step {
             Step::CopyList { from, to } => format!("{to} is written anew from {from}"),
-            Step::Remove(name) => format!("{name} is removed: it is no part of the disk"),
+            Step::Remove(name) => format!("{name} is moved to the quarantine: it is no part of the disk"),
             Step::Cut(name, len) => format!("{name} is cut to {len} bytes, where the disk ends"),
             Step::Rename(from, to) => format!("{from} is called {to}, as it is read"),
         };
         self.steps.iter().map(say).collect()
+    }
+
+    /// Files that reach past the end of the disk, whether or not something is done about them.
+    pub fn leftovers(&self) -> usize {
+        self.leftovers
     }
 
     /// Whether there may be more to mend when this is done.
@@ -186,13 +289,7 @@ impl Repair {
             progress.check()?;
             progress.advance(1);
             match step {
-                Step::CopyList { from, to } => {
-                    let list = store.open(from, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, *from))?;
-                    // Its length was checked when it was read.
-                    let bytes = list.read_vec(0, list.info().len as usize)?;
-                    store.put(to, &bytes, Put::Replace)?;
-                    store.sync()?;
-                }
+                Step::CopyList { from, to } => copy_list(store, from, to)?,
                 Step::Remove(name) => drop(store.remove(name)?),
                 Step::Cut(name, len) => {
                     if let Some(band) = store.open(name, Open::Write)? {

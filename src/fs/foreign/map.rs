@@ -75,6 +75,12 @@ impl ForeignFree {
         Ok(self)
     }
 
+    /// Where the last block of the map ends, in bytes of the volume.
+    pub fn end(&self) -> u64 {
+        let Geometry { start, block_size, blocks, .. } = self.geometry;
+        start.saturating_add(blocks.saturating_mul(block_size))
+    }
+
     /// Bytes that are free. Reads all of the map.
     pub fn free(&self) -> Result<u64> {
         let mut free = 0;

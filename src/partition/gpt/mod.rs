@@ -20,7 +20,7 @@ pub(super) use areas::copies;
 pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
 pub(super) use check::check;
 pub use create::{Geometry, Guids, NewPartition, create, create_single};
-pub use repair::{Repair, Repaired, plan, repair};
+pub use repair::{Repair, Repaired, plan, plan_with, repair};
 
 const LAYER: &str = "gpt";
 const HEADER: &str = "gpt header";
@@ -135,6 +135,18 @@ pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
             return Ok(primary.header.alternate_lba.checked_add(1).and_then(|blocks| blocks.checked_mul(block.into())));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether both copies are whole, say the same, and the backup is where the primary says. `None`: there is no primary that can
+/// be used.
+pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
+    for block in block_sizes(disk) {
+        if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
+            let backup = read_backup(disk, block, primary.header.alternate_lba)?;
+            return Ok(Some(backup.is_ok_and(|backup| backup.agrees_with(&primary))));
         }
     }
     Ok(None)

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 use super::check::is_well_sized;
 use super::create::protective_mbr;
 use super::{Copy, Found, Header, LAYER, PRIMARY, block_sizes, last_block, read_backup, read_copy};
+use crate::decision::{Alternative, Undecided, Which};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero, regions};
 use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::{GPT_SIGNATURE, GptHeaderRaw, MbrRaw};
@@ -52,6 +53,12 @@ pub fn repair(disk: &dyn BlockDevice) -> Result<Repaired> {
 
 /// What [`repair`] would write to `disk`, and why it would refuse.
 pub fn plan(disk: &dyn BlockDevice) -> Result<Repair> {
+    plan_with(disk, Some(Which::Primary))
+}
+
+/// The same where both copies may be whole and differ: `counts` says which of them counts. `None`:
+/// [`Kind::Undecided`].
+pub fn plan_with(disk: &dyn BlockDevice, counts: Option<Which>) -> Result<Repair> {
     let mbr = read::<MbrRaw>(disk, 0)?;
     let blank = mbr.as_bytes().iter().all(|&byte| byte == 0);
     if !blank && !mbr.is_protective() {
@@ -61,7 +68,7 @@ pub fn plan(disk: &dyn BlockDevice) -> Result<Repair> {
     for block in block_sizes(disk) {
         let last = last_block(disk, block);
         let mut plan = match read_copy(disk, block, PRIMARY)? {
-            Ok(primary) => by_primary(disk, primary)?,
+            Ok(primary) => by_primary(disk, primary, counts)?,
             Err(error) if blank => {
                 damage = damage.or(Some(error));
                 continue;
@@ -119,26 +126,53 @@ fn mended(mbr: &MbrRaw, blank: bool, last: u64) -> Option<MbrRaw> {
     only.filter(|entry| !is_well_sized(entry, last)).map(|_| MbrRaw { boot_code: mbr.boot_code, ..right })
 }
 
-fn by_primary(disk: &dyn BlockDevice, primary: Copy) -> Result<Repair> {
+fn by_primary(disk: &dyn BlockDevice, primary: Copy, counts: Option<Which>) -> Result<Repair> {
     let last = last_block(disk, primary.header.block);
     if primary.header.alternate_lba > last {
         let what = format!("the disk ends before block {}, where the backup belongs", primary.header.alternate_lba);
         return Err(Error::new(Kind::Corrupt, LAYER, what));
     }
+    let backup = read_backup(disk, primary.header.block, primary.header.alternate_lba)?;
+    if let Ok(backup) = &backup
+        && !backup.agrees_with(&primary)
+    {
+        match counts {
+            None => return Err(differ(&primary, backup)),
+            Some(Which::Alternate) => return Ok(Repair { primary: Some(primary_of(backup)?), ..Repair::default() }),
+            Some(Which::Primary) => {}
+        }
+    }
     if primary.header.alternate_lba < last {
         match at_the_end(disk, &primary, last) {
             Ok(repair) => return Ok(repair),
             Err(error) if error.kind() == Kind::Io => return Err(error),
-            Err(error) => return Ok(Repair { refused: vec![error], ..in_place(disk, &primary)? }),
+            Err(error) => return Ok(Repair { refused: vec![error], ..in_place(backup, &primary)? }),
         }
     }
-    in_place(disk, &primary)
+    in_place(backup, &primary)
+}
+
+/// Two whole copies that tell different maps.
+fn differ(primary: &Copy, backup: &Copy) -> Error {
+    let told = |copy: &Copy| {
+        let header = &copy.header;
+        let partitions: Vec<_> =
+            copy.entries().map(|(number, raw)| format!("{number} in blocks {} to {}", raw.first, raw.last)).collect();
+        let partitions = if partitions.is_empty() { "no partitions".to_owned() } else { partitions.join(", ") };
+        format!(
+            "{partitions}; blocks {} to {} for partitions, disk {}",
+            header.first_usable, header.last_usable, header.disk_guid
+        )
+    };
+    let alternative = |which: Which, copy| Alternative { assume: format!("map={}", which.name()), evidence: told(copy) };
+    let alternatives = vec![alternative(Which::Primary, primary), alternative(Which::Alternate, backup)];
+    let what = "both copies of the map are whole, and they differ".to_owned();
+    Undecided { what, alternatives }.into_error(LAYER)
 }
 
 /// The backup where the primary says that it is.
-fn in_place(disk: &dyn BlockDevice, primary: &Copy) -> Result<Repair> {
-    let is_whole = |found: Found| found.is_ok_and(|backup| backup.agrees_with(primary));
-    if is_whole(read_backup(disk, primary.header.block, primary.header.alternate_lba)?) {
+fn in_place(backup: Found, primary: &Copy) -> Result<Repair> {
+    if backup.is_ok_and(|backup| backup.agrees_with(primary)) {
         return Ok(Repair::default());
     }
     Ok(Repair { backup: Some(primary.backup()?), ..Repair::default() })

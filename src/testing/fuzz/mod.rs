@@ -91,6 +91,11 @@ const SECTOR: usize = 512;
 
 /// The disk that an input describes: how many sectors it has (16 bits, little-endian), then the number of a sector and its
 /// bytes, again and again. So a short input makes a long disk, and what is changed stays where it belongs.
+/// The bytes of a disk that an input describes.
+pub fn described(input: &[u8]) -> Option<Vec<u8>> {
+    disk(input).map(|disk| disk.to_vec())
+}
+
 fn disk(input: &[u8]) -> Option<Memory> {
     let (sectors, mut rest) = input.split_first_chunk()?;
     let sectors = u16::from_le_bytes(*sectors) % (MAX_SECTORS + 1);

@@ -1,14 +1,14 @@
-//! `bandsaw repair`: what is certain, mended.
+//! `bandsaw repair`: what the image's own sources agree on, put right; and that undone.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
+use bandsaw::decision::Assumptions;
 use bandsaw::device::Access;
-use bandsaw::open::{self, Examination, OpenOptions};
-use bandsaw::ops::repair::{How, repair};
+use bandsaw::ops::repair::{self, How, Loss, Options, Outcome as Done, Repaired, repair};
 use bandsaw::problem::Severity;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -18,28 +18,54 @@ use crate::progress::Bar;
 use crate::source::{self, Opening};
 use crate::text::counted;
 
-/// Repair what is certain: lists of a bundle, leftovers, partition map, volumes
+/// Repair an image, and undo or commit a repair
 ///
-/// What the image itself still tells is put right: a GPT from its other copy, also on a disk that has grown or has lost its
-/// last sectors; the protective MBR; Info.plist of a sparse bundle from Info.bckup, and back; bands, and ends of files, that
-/// are no part of the disk. An HFS+ volume that is not in order gets new trees, made of all records that the old ones still
-/// hold; what has lost its folder is put into lost+found, and nothing is written unless the result is in order. What nothing
-/// tells for certain is left and said. In an APFS container nothing is mended; with --checkpoint XID it falls back to the state
-/// of an older transaction, if that is in order: what changed since is lost. Each step is durable before the next, so that an interrupted repair can be run again.
+/// Repairs what independent sources in the image agree on: a GPT from its other copy, also on a disk that has grown or has
+/// lost its last sectors; the protective MBR; the lists of a sparse bundle; bands, and ends of files, that are no part of the
+/// disk; the trees of an HFS+ volume, made anew of all records that the old ones still hold. An APFS container is not
+/// repaired; with --checkpoint XID it falls back to the state of an older transaction, if that is in order.
+///
+/// Layers are resolved from the outside in. Where two sources disagree and the rest of the image does not decide, nothing is
+/// changed, the alternatives are listed and the exit code is 9; --assume chooses one of them.
+///
+/// Before anything is written the old bytes are kept in IMAGE.undo beside the image, and no file is removed but moved there.
+/// --undo restores the image bit for bit as long as it has not changed since; --commit removes the undo data.
+///
+/// The exit code is 0 if the image was repaired (with --dry-run: could be) and nothing remains, 10 if there was nothing to
+/// repair, 9 if a decision is needed, 5 or 8 if damage or warnings remain.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw repair --dry-run disk.img            what would be done, and what not
   bandsaw repair disk.img                      do it
+  bandsaw repair --undo disk.img               restore the image as it was
+  bandsaw repair --commit disk.img             remove the undo data
+  bandsaw repair --assume size=40m b.sparsebundle   choose one of the listed alternatives
   bandsaw repair --checkpoint 41 disk.img      fall back to an older state of an APFS container (info lists them)
   bandsaw check disk.img                       what is wrong, all of it")]
 pub(crate) struct Repair {
     /// The image
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
-    /// Say what would be done and change nothing
+    /// Print the steps of the repair and change nothing
     #[arg(long, short = 'n')]
     dry_run: bool,
+    /// Choose one of the alternatives that a repair lists: `size=BYTES`, `band-size=BYTES`, `map=primary|alternate`,
+    /// `header=primary|alternate`, `header@PARTITION=primary|alternate`. Given several times for several decisions
+    #[arg(long, value_name = "KEY=VALUE")]
+    assume: Vec<String>,
+    /// Repair although a volume holds fewer files afterwards
+    #[arg(long)]
+    accept_loss: bool,
+    /// Keep the undo data in this folder, as DIR/IMAGE.undo, instead of beside the image
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    undo_dir: Option<PathBuf>,
+    /// Restore the image as it was before its repairs, if it has not changed since
+    #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "commit"])]
+    undo: bool,
+    /// Remove the undo data and the quarantined files of the image's repairs
+    #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss"])]
+    commit: bool,
     #[command(flatten)]
     opening: Opening,
 }
@@ -49,74 +75,185 @@ pub(crate) struct Repair {
 struct Facts {
     schema: u32,
     dry_run: bool,
+    /// `repaired`, `nothing-to-do`, `undecided`, `loss-refused`.
+    outcome: &'static str,
     /// Damage and warnings found before.
     problems: Vec<String>,
     /// What was done, or would be.
     repaired: Vec<String>,
-    /// What is left because it is not certain what is right.
+    /// What is left because nothing tells what is right.
     refused: Vec<String>,
+    /// What disagrees, if that stopped the repair.
+    undecided: Option<String>,
+    /// What can be assumed then.
+    alternatives: Vec<Choice>,
+    /// Volumes that hold fewer files afterwards.
+    losses: Vec<Lost>,
+    /// The folder with the undo data.
+    undo: Option<PathBuf>,
     /// Damage and warnings found afterwards.
     remaining: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Choice {
+    assume: String,
+    evidence: String,
+}
+
+#[derive(Serialize)]
+struct Lost {
+    volume: String,
+    before: Option<u64>,
+    after: Option<u64>,
+}
+
+/// What `--undo` and `--commit` print as JSON.
+#[derive(Serialize)]
+struct Finished {
+    schema: u32,
+    repairs: usize,
+    files: usize,
+    bytes: u64,
 }
 
 impl Repair {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
+        let mut assume = Assumptions::default();
+        self.assume.iter().try_for_each(|text| assume.add(text))?;
+        let confirm = |losses: &[Loss]| Ok(ask(losses));
+        let is_asked = !self.dry_run && !output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
+        let chosen = Options {
+            how: if self.dry_run { How::DryRun } else { How::Apply },
+            assume,
+            accept_loss: self.accept_loss,
+            confirm: if is_asked { Some(&confirm) } else { None },
+            undo_dir: self.undo_dir.as_deref(),
+            temporary: std::env::temp_dir(),
+        };
+        if self.undo || self.commit {
+            return self.finish(&path, &chosen, output);
+        }
         let bar = Bar::new(output);
         let options = self.opening.options(Access::ReadOnly);
-        // Whatever is fallen back to, the newest state is what is wrong before and right afterwards.
-        let newest = OpenOptions { checkpoint: None, ..options };
-        let examine = || open::examine(Path::new(&path), &newest, &bar);
-        if !self.dry_run {
-            open::stack::make_missing(Path::new(&path), &options).map_err(|error| source::advise(error, &path))?;
-        }
-        let before = problems(&examine()?);
-        let how = if self.dry_run { How::DryRun } else { How::Apply };
-        let done = repair(Path::new(&path), &options, how, &bar).map_err(|error| source::advise(error, &path))?;
-        let after = if self.dry_run { None } else { Some(examine()?) };
+        let done = repair(Path::new(&path), &options, &chosen, &bar).map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let is_damaged = after.as_ref().is_some_and(|after| after.problems.count(Severity::Damage) > 0);
-        let facts = Facts {
-            schema: 1,
-            dry_run: self.dry_run,
-            problems: before,
-            repaired: done.steps.iter().map(|(layer, step)| format!("{layer}: {step}")).collect(),
-            refused: done.refused.iter().map(ToString::to_string).collect(),
-            remaining: after.as_ref().map(problems).unwrap_or_default(),
+        let facts = Facts::new(&done, self.dry_run);
+        output.facts(&facts, |out| facts.write(&path, output, out))?;
+        let is_damaged = done.remaining.iter().any(|problem| problem.severity == Severity::Damage);
+        facts.conclude(&path, done.outcome, is_damaged)
+    }
+
+    /// Undoes or commits.
+    fn finish(&self, path: &str, chosen: &Options<'_>, output: &Output) -> Outcome {
+        let options = self.opening.options(Access::ReadWrite);
+        let done = match self.undo {
+            true => repair::undo(Path::new(path), &options, chosen),
+            false => repair::commit(Path::new(path), &options, chosen),
         };
-        output.facts(&facts, |out| facts.write(output, out))?;
-        facts.conclude(&path, is_damaged)
+        let done = done.map_err(|error| source::advise(error, path))?;
+        let facts = Finished { schema: 1, repairs: done.repairs, files: done.files, bytes: done.bytes };
+        output.facts(&facts, |out| {
+            let repairs = counted(done.repairs as u64, "repair", "repairs");
+            match self.undo {
+                true => writeln!(out, "undid {repairs}: {} restored", counted(done.files as u64, "file", "files")),
+                false => writeln!(out, "removed the undo data of {repairs}: {}", size::display(done.bytes)),
+            }
+        })
     }
 }
 
-/// Damage and warnings, told.
-fn problems(found: &Examination) -> Vec<String> {
-    let wrong = found.problems.told().iter().filter(|problem| problem.severity > Severity::Note);
-    wrong.map(|problem| problem.error.to_string()).collect()
+/// Asks whether fewer files are accepted.
+fn ask(losses: &[Loss]) -> bool {
+    for loss in losses {
+        eprintln!("{}", crate::text::printable(&loss.to_string()));
+    }
+    eprint!("Write the repair all the same? [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
 impl Facts {
-    fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+    fn new(done: &Repaired, dry_run: bool) -> Self {
+        let found = done.found.told().iter().filter(|problem| problem.severity > Severity::Note);
+        let remaining = done.remaining.iter().filter(|problem| problem.severity > Severity::Note);
+        let choice = |one: &bandsaw::decision::Alternative| Choice { assume: one.assume.clone(), evidence: one.evidence.clone() };
+        let lost = |loss: &Loss| Lost { volume: loss.volume.clone(), before: loss.before, after: loss.after };
+        Self {
+            schema: 1,
+            dry_run,
+            outcome: done.outcome.name(),
+            problems: found.map(|problem| problem.error.to_string()).collect(),
+            repaired: done.steps.iter().map(|(layer, step)| format!("{layer}: {step}")).collect(),
+            refused: done.refused.iter().map(ToString::to_string).collect(),
+            undecided: done.undecided.as_ref().map(|error| format!("{}: {}", error.layer(), error.message())),
+            alternatives: done.alternatives().iter().map(choice).collect(),
+            losses: done.losses.iter().map(lost).collect(),
+            undo: done.undo.clone(),
+            remaining: remaining.map(|problem| problem.error.to_string()).collect(),
+        }
+    }
+
+    fn write(&self, path: &str, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+        let is_stopped = matches!(self.outcome, "undecided" | "loss-refused");
         let mut tell =
             |what: &str, lines: &[String]| lines.iter().try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)));
         tell("found", &self.problems)?;
-        tell(if self.dry_run { "would repair" } else { "repaired" }, &self.repaired)?;
+        tell(if self.dry_run || is_stopped { "would repair" } else { "repaired" }, &self.repaired)?;
         tell("left", &self.refused)?;
-        tell("remains", &self.remaining)?;
-        if self.problems.is_empty() && self.repaired.is_empty() && self.refused.is_empty() {
+        let losses: Vec<_> = self.losses.iter().map(Lost::told).collect();
+        tell("loss", &losses)?;
+        tell("undecided", self.undecided.as_slice())?;
+        let told = |choice: &Choice| {
+            let options: Vec<_> = choice.assume.split(' ').map(|text| format!("--assume {text}")).collect();
+            format!("{}  ({})", options.join(" "), choice.evidence)
+        };
+        let choices: Vec<_> = self.alternatives.iter().map(told).collect();
+        tell("alternative", &choices)?;
+        tell(if self.dry_run { "would remain" } else { "remains" }, &self.remaining)?;
+        if let Some(undo) = &self.undo {
+            let undo = output.name(&undo.display().to_string());
+            writeln!(out, "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)")?;
+        }
+        if self.problems.is_empty() && self.repaired.is_empty() && self.refused.is_empty() && !is_stopped {
             writeln!(out, "there is nothing to repair")?;
+        }
+        if is_stopped {
+            writeln!(out, "{}: nothing was changed", output.name(path))?;
         }
         Ok(())
     }
 
-    /// Fails if something is wrong in the end.
-    fn conclude(&self, path: &str, is_damaged: bool) -> Outcome {
+    /// Fails if a decision is needed, or if something is wrong in the end.
+    fn conclude(&self, path: &str, outcome: Done, is_damaged: bool) -> Outcome {
+        match outcome {
+            Done::Undecided => {
+                let error = Error::new(Kind::Undecided, "repair", "stopped for a decision; nothing was changed");
+                let hint = match self.alternatives.is_empty() {
+                    true => "make a copy before you try other programs on it",
+                    false => "choose one of the alternatives with --assume KEY=VALUE",
+                };
+                return Err(Failure::from(error.in_file(path)).hint(hint));
+            }
+            Done::LossRefused => {
+                let error = Error::new(Kind::Undecided, "repair", "a volume would hold fewer files; nothing was changed");
+                return Err(Failure::from(error.in_file(path)).hint("--accept-loss repairs all the same"));
+            }
+            Done::Repaired | Done::NothingToDo => {}
+        }
         if self.remaining.is_empty() {
-            return Ok(());
+            return if outcome == Done::NothingToDo { Err(Failure::nothing_to_do()) } else { Ok(()) };
         }
         let left = counted(self.remaining.len() as u64, "problem remains", "problems remain");
-        let error = Error::new(Kind::Corrupt, "repair", format!("{left} that nothing in the image tells how to mend"));
+        let error = Error::new(Kind::Corrupt, "repair", format!("{left} that nothing in the image tells how to repair"));
         let failure = Failure::from(error.in_file(path));
         Err(if is_damaged { failure.hint("make a copy before you try other programs on it") } else { failure.warned() })
+    }
+}
+
+impl Lost {
+    fn told(&self) -> String {
+        Loss { volume: self.volume.clone(), before: self.before, after: self.after }.to_string()
     }
 }

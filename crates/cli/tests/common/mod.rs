@@ -60,6 +60,13 @@ impl Scratch {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Standard output of `repair` of an image in which there is nothing to repair.
+    pub(crate) fn idle_repair(&self, args: &[&str]) -> String {
+        let output = self.run(&[&["repair"], args].concat());
+        assert_eq!(output.status.code(), Some(10), "bandsaw repair {args:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Parsed standard output of a run with `--json` that succeeds.
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let mut all = args.to_vec();

@@ -1,0 +1,51 @@
+//! Keys that are asked for once: a repair opens an image several times.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use crate::Result;
+use crate::crypt::{Description, Key};
+use crate::fs::{LockedVolume, VolumeKey};
+use crate::open::Keys;
+
+/// What `keys` has answered, as long as this lives.
+pub(super) struct Remembered<'a> {
+    keys: &'a dyn Keys,
+    image: Mutex<Option<Key>>,
+    volumes: Mutex<HashMap<String, VolumeKey>>,
+}
+
+impl<'a> Remembered<'a> {
+    pub(super) fn new(keys: &'a dyn Keys) -> Self {
+        Self { keys, image: Mutex::default(), volumes: Mutex::default() }
+    }
+}
+
+impl fmt::Debug for Remembered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Remembered")
+    }
+}
+
+impl Keys for Remembered<'_> {
+    fn key(&self, image: &Description) -> Result<Option<Key>> {
+        let mut known = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none() {
+            *known = self.keys.key(image)?;
+        }
+        Ok(known.clone())
+    }
+
+    fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {
+        let mut known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = known.get(&volume.name) {
+            return Ok(Some(key.clone()));
+        }
+        let key = self.keys.volume_key(volume)?;
+        if let Some(key) = &key {
+            known.insert(volume.name.clone(), key.clone());
+        }
+        Ok(key)
+    }
+}

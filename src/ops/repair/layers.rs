@@ -1,0 +1,368 @@
+//! The layers of an image from the outside in, each repaired on the staged view before the next is opened.
+
+use std::sync::Arc;
+
+use super::evidence;
+use super::lists::{Question, Resolved};
+use super::target::Target;
+use super::{Options, Repaired};
+use crate::container::raw::Raw;
+use crate::container::{Format, asif, sparsebundle, sparseimage};
+use crate::decision::{Alternative, Undecided, Which};
+use crate::device::{Access, BlockDevice, Leave, Overlay};
+use crate::fs::LockedVolume;
+use crate::fs::apfs::FallBack;
+use crate::open::{self, OpenOptions, Stored, Volume, VolumeFormat};
+use crate::partition::{self, gpt};
+use crate::problem::{Problem, Problems, Severity};
+use crate::progress::Progress;
+use crate::store::{Open, Staged};
+use crate::{Error, Kind, Result};
+
+/// Bytes of changes with which a map is tried out.
+const TRIAL: u64 = 16 << 20;
+
+/// A repair under way.
+pub(super) struct Work<'a> {
+    target: &'a Target,
+    staged: &'a Staged,
+    options: &'a OpenOptions<'a>,
+    chosen: &'a Options<'a>,
+    progress: &'a dyn Progress,
+    pub(super) done: Repaired,
+    /// What is wrong with volumes before.
+    pub(super) found: Problems,
+    /// What is wrong with volumes afterwards.
+    pub(super) remaining: Vec<Problem>,
+    /// Whether anything outside of volumes was changed.
+    pub(super) changed_outside: bool,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(
+        target: &'a Target,
+        staged: &'a Staged,
+        options: &'a OpenOptions<'a>,
+        chosen: &'a Options<'a>,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        let (done, found, remaining) = (Repaired::default(), Problems::default(), Vec::new());
+        Self { target, staged, options, chosen, progress, done, found, remaining, changed_outside: false }
+    }
+
+    /// Makes all steps on the staged view. [`Kind::Undecided`]: they are not to be written.
+    pub(super) fn run(&mut self) -> Result<()> {
+        if self.target.file.is_none() {
+            return self.bundle();
+        }
+        let Stored::File(file) = super::stored(self.target, Arc::new(self.staged.clone()), Open::Write)? else {
+            return Ok(());
+        };
+        if self.options.shadows.is_empty() {
+            return self.file(file);
+        }
+        let disk = open::disk_of(&self.target.path, Stored::File(file), self.options, &mut Vec::new())?;
+        self.map(&disk)
+    }
+
+    fn outside(&mut self, layer: &'static str, steps: Vec<String>) {
+        self.changed_outside |= !steps.is_empty();
+        self.done.add(layer, steps);
+    }
+
+    fn bundle(&mut self) -> Result<()> {
+        const BUNDLE: &str = "sparse bundle";
+        let question = Question {
+            path: &self.target.path,
+            store: self.staged,
+            options: self.options,
+            assume: &self.chosen.assume,
+            temporary: &self.chosen.temporary,
+            progress: self.progress,
+        };
+        let is_whole = match question.resolve()? {
+            Resolved::Facts { facts, is_whole } => {
+                let steps = sparsebundle::put_lists(self.staged, facts)?;
+                self.outside(BUNDLE, steps);
+                is_whole
+            }
+            Resolved::Refused(error) => {
+                self.done.refused.push(error);
+                return Ok(());
+            }
+        };
+        loop {
+            let plan = sparsebundle::plan(self.staged, is_whole, self.progress)?;
+            plan.apply(self.staged, self.progress)?;
+            self.outside(BUNDLE, plan.steps());
+            if !plan.is_full() {
+                self.done.refused.extend(plan.refused);
+                break;
+            }
+        }
+        let stored = Stored::Folder(Arc::new(self.staged.clone()));
+        match open::disk_of(&self.target.path, stored, self.options, &mut Vec::new()) {
+            Ok(disk) => self.map(&disk),
+            // Told among what is refused.
+            Err(error) if error.kind() == Kind::Corrupt => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<()> {
+        let plain = open::plain_of(file, self.options)?;
+        let format = self.options.image_format.map_or_else(|| open::recognise(&*plain), Ok)?;
+        let disk: Arc<dyn BlockDevice> = match format {
+            Format::Udsp => {
+                let planned = sparseimage::plan(&plain);
+                let open = |plain| sparseimage::SparseImage::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>);
+                self.check_ends(&planned, "sparse image", open)?;
+                let steps = planned.and_then(|_| sparseimage::repair(&plain));
+                if !self.take_outside("sparse image", steps)? {
+                    return Ok(());
+                }
+                open(plain)?
+            }
+            Format::Asif => {
+                let planned = asif::plan(&plain, self.progress);
+                let open = |plain| asif::Asif::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>);
+                self.check_ends(&planned, "ASIF", open)?;
+                let steps = planned.and_then(|_| asif::repair(&plain, self.progress));
+                if !self.take_outside("ASIF", steps)? {
+                    return Ok(());
+                }
+                let image = asif::Asif::open(plain)?;
+                open::stands_alone(&image)?;
+                Arc::new(image)
+            }
+            Format::Udrw | Format::Udto => {
+                let steps = raw_tail(&plain);
+                if !self.take_outside("raw image", steps)? {
+                    return Ok(());
+                }
+                Arc::new(Raw::new(plain))
+            }
+            _ => {
+                let fixed = "a compressed image has no second copy of anything; get the file again";
+                self.done.refused.push(Error::unsupported("udif", fixed));
+                return Ok(());
+            }
+        };
+        self.map(&disk)
+    }
+
+    fn take_outside(&mut self, layer: &'static str, steps: Result<Vec<String>>) -> Result<bool> {
+        self.changed_outside |= steps.as_ref().is_ok_and(|steps| !steps.is_empty());
+        self.done.take(layer, steps)
+    }
+
+    /// Refuses to give up what a file stores past the end of its disk, or behind its last band, on the word of its header alone.
+    fn check_ends(
+        &self,
+        planned: &Result<Vec<String>>,
+        layer: &'static str,
+        open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
+    ) -> Result<()> {
+        let Ok(steps) = planned else { return Ok(()) };
+        if steps.is_empty() {
+            return Ok(());
+        }
+        // Opened for writing it would be tidied up.
+        let Stored::File(file) = super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)? else {
+            return Ok(());
+        };
+        let reading = OpenOptions { access: Access::ReadOnly, ..*self.options };
+        let disk = open(open::plain_of(file, &reading)?)?;
+        let len = disk.info().len;
+        let found = evidence::of_disk(&disk, self.options, self.progress)?;
+        if found.is_consistent() || self.chosen.assume.size == Some(len) {
+            return Ok(());
+        }
+        let what = format!("the header tells a disk of {len} bytes and the file stores more, and the rest does not decide");
+        let alternatives = vec![Alternative { assume: format!("size={len}"), evidence: found.told() }];
+        Err(Undecided { what, alternatives }.into_error(layer))
+    }
+
+    fn map(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
+        let plan = match gpt::plan_with(&**disk, self.chosen.assume.map) {
+            Err(error) if error.kind() == Kind::Undecided => gpt::plan_with(&**disk, Some(self.decide_map(disk, error)?)),
+            plan => plan,
+        };
+        let plan = match plan {
+            Ok(plan) => plan,
+            // Disks without a GPT have nothing of it to mend.
+            Err(error) if error.kind() == Kind::NotFound => return self.volumes(disk),
+            // Nor has a disk that is one volume, whatever looks like the rest of a map on it.
+            Err(_) if is_one_volume(disk) => return self.volumes(disk),
+            Err(error) => return self.done.take("GPT", Err(error)).map(drop),
+        };
+        let parts = plan.apply(&**disk)?;
+        disk.flush()?;
+        let parts = [
+            (parts.protective_mbr, "protective MBR"),
+            (parts.primary, "copy at the beginning"),
+            (parts.backup, "copy at the end"),
+        ];
+        self.outside("GPT", parts.into_iter().filter(|(written, _)| *written).map(|(_, part)| part.to_owned()).collect());
+        self.done.refused.extend(plan.refused);
+        self.volumes(disk)
+    }
+
+    /// Which of two whole copies of a map is right: the only one by which all volumes fit and are in order.
+    fn decide_map(&self, disk: &Arc<dyn BlockDevice>, undecided: Error) -> Result<Which> {
+        let mut found = Vec::new();
+        for which in [Which::Primary, Which::Alternate] {
+            let tried: Arc<dyn BlockDevice> = Arc::new(Overlay::new(disk.clone(), TRIAL));
+            let applied = gpt::plan_with(&*tried, Some(which)).and_then(|plan| plan.apply(&*tried));
+            found.push(match applied {
+                Ok(_) => Some(evidence::of_disk(&tried, self.options, self.progress)?),
+                Err(error) if error.kind() == Kind::Io => return Err(error),
+                Err(_) => None,
+            });
+        }
+        // The map itself speaks for each of them; a volume has to as well.
+        let by_volumes = |found: &Option<evidence::Evidence>| {
+            found
+                .as_ref()
+                .is_some_and(|found| found.is_consistent() && found.support.iter().any(|text| text.ends_with(" in order")))
+        };
+        match found.as_slice() {
+            [primary, alternate] if by_volumes(primary) && !alternate.as_ref().is_some_and(|other| other.against.is_empty()) => {
+                Ok(Which::Primary)
+            }
+            [primary, alternate] if by_volumes(alternate) && !primary.as_ref().is_some_and(|other| other.against.is_empty()) => {
+                Ok(Which::Alternate)
+            }
+            _ => Err(undecided),
+        }
+    }
+
+    /// The volumes that can be found.
+    fn volumes(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
+        let Ok(map) = partition::probe(&**disk) else { return Ok(()) };
+        let found = match open::find_volumes(disk, map.as_ref()) {
+            Ok(found) => found,
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            // A partition past the end of the disk, told above.
+            Err(_) => return Ok(()),
+        };
+        for volume in &found {
+            let place = volume.place();
+            let steps = match volume.format {
+                VolumeFormat::Apfs => self.apfs(volume),
+                _ => self.hfs_plus(volume, found.len() == 1),
+            };
+            self.done.take("volume", steps.map_err(|error| error.in_file(&place)))?;
+        }
+        disk.flush()
+    }
+
+    fn hfs_plus(&mut self, volume: &Volume, is_only: bool) -> Result<Vec<String>> {
+        let place = volume.place();
+        let header = self.chosen.assume.for_volume(volume.partition, is_only).header;
+        let mut steps = Vec::new();
+        let plan = match volume.plan_repair(header, self.progress) {
+            Err(error) if error.kind() == Kind::Conflict => volume.settle_journal().and_then(|()| {
+                steps.push(format!("{place}: make the changes that waited in the journal"));
+                volume.plan_repair(header, self.progress)
+            }),
+            plan => plan,
+        };
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(error) => {
+                if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Undecided) {
+                    let told = error.duplicate().in_file(&place);
+                    self.found.add(Severity::Damage, told.duplicate());
+                    self.remaining.push(Problem { severity: Severity::Damage, error: told });
+                }
+                self.done.add("volume", steps);
+                return Err(if is_only { error } else { in_partition(volume, error) });
+            }
+        };
+        let Some(repair) = plan else { return Ok(steps) };
+        let told = |problem: &Problem| Problem { severity: problem.severity, error: problem.error.duplicate().in_file(&place) };
+        repair.findings().iter().map(told).for_each(|problem| self.found.add(problem.severity, problem.error));
+        if let Err(error) = repair.is_possible() {
+            self.remaining.extend(repair.findings().iter().map(told));
+            self.done.add("volume", steps);
+            return Err(error);
+        }
+        repair.apply(self.progress)?;
+        self.remaining.extend(repair.left().iter().map(told));
+        steps.extend(repair.steps().iter().map(|step| format!("{place}: {step}")));
+        Ok(steps)
+    }
+
+    /// Of an APFS container nothing is mended; what is damaged falls back to an older checkpoint, if one is named.
+    fn apfs(&mut self, volume: &Volume) -> Result<Vec<String>> {
+        let key = |locked: &LockedVolume| open::volume_key(locked, self.options.keys);
+        let place = volume.place();
+        let check = |problems: &mut Problems| {
+            let opened = volume.container().and_then(|found| found.check(&place, &key, problems, self.progress));
+            match opened {
+                Ok(_) => Ok(problems.worst() <= Some(Severity::Note)),
+                Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {
+                    problems.add(Severity::Damage, error.in_file(&place));
+                    Ok(false)
+                }
+                Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::WrongKey) => Ok(true),
+                Err(error) => Err(error),
+            }
+        };
+        let mut problems = Problems::default();
+        let is_sound = check(&mut problems)?;
+        let kept = |problem: &Problem| Problem { severity: problem.severity, error: problem.error.duplicate() };
+        let before: Vec<Problem> = problems.told().iter().map(kept).collect();
+        problems.into_iter().for_each(|problem| self.found.add(problem.severity, problem.error));
+        if let Some(xid) = self.options.checkpoint {
+            let Some(plan) = FallBack::plan(volume.device(), xid, &key, self.progress)? else {
+                self.remaining.extend(before);
+                return Ok(Vec::new());
+            };
+            plan.apply()?;
+            let mut after = Problems::default();
+            check(&mut after)?;
+            self.remaining.extend(after);
+            return Ok(vec![format!("{place}: {}", plan.step())]);
+        }
+        self.remaining.extend(before);
+        if is_sound {
+            return Ok(Vec::new());
+        }
+        let message = "nothing in an APFS container is mended: `--checkpoint XID` falls back to an older state that is in order, \
+                       one of those that `bandsaw info --json` lists";
+        Err(Error::unsupported("apfs container", message))
+    }
+}
+
+/// The same alternatives for one of several volumes.
+fn in_partition(volume: &Volume, error: Error) -> Error {
+    let (Kind::Undecided, Some(number)) = (error.kind(), volume.partition) else { return error };
+    let named = |one: &Alternative| Alternative {
+        assume: one.assume.replacen("header=", &format!("header@{number}="), 1),
+        evidence: one.evidence.clone(),
+    };
+    let alternatives = Undecided::of(&error).iter().map(named).collect();
+    Undecided { what: error.message().to_owned(), alternatives }.into_error("volume").in_file(volume.place())
+}
+
+/// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition
+/// is cut.
+fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
+    let len = file.info().len;
+    let disk = Raw::new(file.clone());
+    let Some(whole) = gpt::told_len(&disk)?.filter(|whole| *whole > len) else { return Ok(Vec::new()) };
+    let Some(map) = partition::probe(&disk)? else { return Ok(Vec::new()) };
+    if let Some(cut) = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange) {
+        let lost = format!("was cut short, and what is lost is not in the image: {}", cut.message());
+        return Err(Error::corrupt("raw image", len, lost));
+    }
+    file.set_len(whole, Leave::Zeros)?;
+    file.flush()?;
+    Ok(vec![format!("the file is extended by {} bytes to {whole}, which were behind the last partition", whole - len)])
+}
+
+fn is_one_volume(disk: &Arc<dyn BlockDevice>) -> bool {
+    matches!(partition::probe(&**disk), Ok(None)) && open::find_volumes(disk, None).is_ok_and(|found| !found.is_empty())
+}

@@ -1,0 +1,272 @@
+//! Which list of a sparse bundle is right, by everything that does not come from the lists.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::LAYER;
+use super::evidence::{self, Evidence};
+use crate::container::sparsebundle::{self, Facts, Listed, name_of};
+use crate::decision::{Alternative, Assumptions, Undecided, Which};
+use crate::device::BlockDevice;
+use crate::open::{self, OpenOptions, Stored};
+use crate::partition::gpt;
+use crate::progress::Progress;
+use crate::store::Staged;
+use crate::{Error, Kind, Result};
+
+/// Sizes of bands that are tried where the lists' seem wrong, besides that of the longest band.
+const BAND_SIZES: std::ops::RangeInclusive<u32> = 20..=33;
+
+/// What decides about the lists of a bundle.
+pub(super) struct Question<'a> {
+    pub(super) path: &'a Path,
+    pub(super) store: &'a Staged,
+    pub(super) options: &'a OpenOptions<'a>,
+    pub(super) assume: &'a Assumptions,
+    pub(super) temporary: &'a Path,
+    pub(super) progress: &'a dyn Progress,
+}
+
+/// One pair of size and band size that may be right.
+struct Candidate {
+    facts: Facts,
+    /// Lists that tell this size, and this size of bands.
+    lists: [usize; 2],
+    evidence: Evidence,
+}
+
+/// What is known of the lists.
+pub(super) enum Resolved {
+    /// Both lists say, or are to say, this. `is_whole`: what lies past the end of the disk is no part of it.
+    Facts { facts: Facts, is_whole: bool },
+    /// Nothing can be told of the bundle.
+    Refused(Error),
+}
+
+impl Question<'_> {
+    /// Decides, or fails with [`Kind::Undecided`].
+    pub(super) fn resolve(&self) -> Result<Resolved> {
+        let both = [Which::Primary, Which::Alternate].map(|which| sparsebundle::listed(self.store, which));
+        if let Some(error) = both.iter().find_map(|listed| match listed {
+            Listed::Between(error) => Some(error),
+            // Another version or type: nothing on the disk speaks for or against it.
+            Listed::Refused(error) if error.kind() == Kind::Unsupported => Some(error),
+            _ => None,
+        }) {
+            return Ok(Resolved::Refused(Error::new(error.kind(), LAYER, error.to_string())));
+        }
+        let facts: Vec<Facts> = both.iter().filter_map(Listed::facts).collect();
+        let Some(&first) = facts.first() else {
+            let mut errors = both.into_iter().filter_map(|listed| match listed {
+                Listed::Unreadable(error) | Listed::Refused(error) => Some(error),
+                _ => None,
+            });
+            let error = errors.next().unwrap_or_else(|| Error::not_found(LAYER, "Info.plist"));
+            return Ok(Resolved::Refused(error));
+        };
+        let refused = both.iter().any(|listed| matches!(listed, Listed::Refused(_)));
+        let agreed = !refused && facts.iter().all(|other| *other == first);
+        let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
+        if agreed && !is_assumed && self.is_quiet(first)? {
+            return Ok(Resolved::Facts { facts: first, is_whole: true });
+        }
+        if facts.iter().any(|other| other.version != first.version) {
+            let what = format!(
+                "{} tells version {}, {} version {}; correct one of them by hand",
+                name_of(Which::Primary),
+                first.version.number(),
+                name_of(Which::Alternate),
+                facts[1].version.number()
+            );
+            return Err(Undecided { what, alternatives: Vec::new() }.into_error("sparse bundle"));
+        }
+        self.decide(&facts, agreed)
+    }
+
+    /// Whether nothing contradicts lists that agree: no file reaches past the end of the disk, and a quick look at the map finds
+    /// it where it should be.
+    fn is_quiet(&self, facts: Facts) -> Result<bool> {
+        let lens = sparsebundle::band_lens(self.store, self.progress)?;
+        if !misplaced(facts, &lens).is_empty() {
+            return Ok(false);
+        }
+        // Whether it is plausible, and whether its map is whole.
+        let looked = self.disk(facts).and_then(|disk| Ok((evidence::is_plausible(&*disk)?, gpt::are_copies_whole(&*disk)?)));
+        match looked {
+            Ok((true, Some(false))) => {}
+            Ok((is_plausible, _)) => return Ok(is_plausible),
+            Err(error) if is_of_facts(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        // The backup may be damaged, or bands may have another size.
+        for band_size in self.likely_sizes(&lens).filter(|size| *size != facts.band_size) {
+            let other = self.disk(Facts { band_size, ..facts });
+            if other.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true)))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn likely_sizes(&self, lens: &[(u64, u64)]) -> impl Iterator<Item = u64> + use<> {
+        let longest = lens.iter().map(|(_, len)| *len).max().filter(|len| *len > 0 && len.is_multiple_of(512));
+        BAND_SIZES.map(|power| 1 << power).chain(longest)
+    }
+
+    /// The disk under other facts than the lists tell.
+    fn disk(&self, facts: Facts) -> Result<Arc<dyn BlockDevice>> {
+        let tried = Staged::new(Arc::new(self.store.clone()), self.temporary.to_owned());
+        sparsebundle::put_lists(&tried, facts)?;
+        open::disk_of(self.path, Stored::Folder(Arc::new(tried)), self.options, &mut Vec::new())
+    }
+
+    fn decide(&self, told: &[Facts], agreed: bool) -> Result<Resolved> {
+        let lens = sparsebundle::band_lens(self.store, self.progress)?;
+        let by_disk: Vec<u64> = told.iter().filter_map(|facts| self.told_size(*facts, &lens)).collect();
+        let mut sizes: Vec<u64> = told.iter().map(|facts| facts.size).chain(by_disk.iter().copied()).collect();
+        let mut band_sizes: Vec<u64> = told.iter().map(|facts| facts.band_size).collect();
+        if agreed && let Some(&size) = by_disk.first() {
+            for band_size in self.likely_sizes(&lens) {
+                let disk = self.disk(Facts { band_size, size, ..told[0] });
+                if disk.is_ok_and(|disk| matches!(gpt::are_copies_whole(&*disk), Ok(Some(true)))) {
+                    band_sizes.push(band_size);
+                }
+            }
+        }
+        sizes.extend(self.assume.size);
+        band_sizes.extend(self.assume.band_size);
+        for numbers in [&mut sizes, &mut band_sizes] {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        let mut candidates = Vec::new();
+        for &size in &sizes {
+            for &band_size in &band_sizes {
+                let fits = |assumed: Option<u64>, number: u64| assumed.is_none_or(|assumed| assumed == number);
+                if fits(self.assume.size, size) && fits(self.assume.band_size, band_size) {
+                    let facts = Facts { size, band_size, version: told[0].version };
+                    candidates.push(self.candidate(facts, told, &lens)?);
+                }
+            }
+        }
+        self.choose(candidates, told, agreed, sizes.len() > 1, band_sizes.len() > 1)
+    }
+
+    /// The length that a map at the beginning of the disk tells, or a volume that is all of it.
+    fn told_size(&self, facts: Facts, lens: &[(u64, u64)]) -> Option<u64> {
+        // Both are read whatever the lists say of the size, if the disk reaches far enough.
+        let last = lens.iter().map(|(index, _)| *index).max()?;
+        let most = last.checked_add(1)?.checked_mul(facts.band_size)?;
+        let disk = self.disk(Facts { size: facts.size.max(most), ..facts }).ok()?;
+        let told = match gpt::told_len(&*disk).ok()? {
+            Some(told) => Some(told),
+            None => {
+                let volumes = open::find_volumes(&disk, None).ok()?;
+                volumes.first().and_then(|volume| volume.told_len().ok().flatten())
+            }
+        };
+        told.filter(|told| told.is_multiple_of(512))
+    }
+
+    fn candidate(&self, facts: Facts, told: &[Facts], lens: &[(u64, u64)]) -> Result<Candidate> {
+        let count = |same: &dyn Fn(&Facts) -> bool| told.iter().filter(|told| same(told)).count();
+        let lists = [count(&|told| told.size == facts.size), count(&|told| told.band_size == facts.band_size)];
+        let misplaced = misplaced(facts, lens);
+        let found = self.disk(facts).and_then(|disk| evidence::of_disk(&disk, self.options, self.progress));
+        let mut evidence = match found {
+            Ok(evidence) => evidence,
+            Err(error) if is_of_facts(&error) => Evidence { support: Vec::new(), against: vec![error.message().to_owned()] },
+            Err(error) => return Err(error),
+        };
+        evidence.against.extend(misplaced);
+        Ok(Candidate { facts, lists, evidence })
+    }
+
+    /// The one candidate that all independent sources agree with, or the one that the user has chosen.
+    fn choose(
+        &self,
+        mut candidates: Vec<Candidate>,
+        told: &[Facts],
+        agreed: bool,
+        sizes_differ: bool,
+        band_sizes_differ: bool,
+    ) -> Result<Resolved> {
+        let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
+        if is_assumed && candidates.len() == 1 {
+            return Ok(Resolved::Facts { facts: candidates[0].facts, is_whole: true });
+        }
+        // What lies past the end of the disk counts against a candidate only where another one has room for it.
+        let is_sound = |candidate: &&Candidate| {
+            let Candidate { facts, lists, evidence } = candidate;
+            let only_leftovers = agreed && *facts == told[0] && evidence.against.iter().all(|why| why.ends_with(PAST_THE_END));
+            let is_consistent = evidence.is_consistent() || (only_leftovers && !evidence.support.is_empty());
+            is_consistent && lists.iter().all(|lists| *lists > 0) && (!agreed || *facts == told[0])
+        };
+        let rivals = candidates.iter().filter(|candidate| candidate.evidence.is_consistent()).count();
+        let mut sound = candidates.iter().filter(is_sound);
+        if let (Some(only), None) = (sound.next(), sound.next())
+            && rivals <= usize::from(only.evidence.is_consistent())
+        {
+            return Ok(Resolved::Facts { facts: only.facts, is_whole: true });
+        }
+        candidates.sort_by_key(|candidate| {
+            let Evidence { support, against } = &candidate.evidence;
+            (against.len(), usize::MAX - support.len(), usize::MAX - candidate.lists.iter().sum::<usize>())
+        });
+        let what = match told {
+            [one, other] if one != other => format!(
+                "Info.plist tells {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, and the rest does not decide",
+                one.size, one.band_size, other.size, other.band_size
+            ),
+            _ => format!(
+                "the lists tell {} bytes in bands of {}, and the rest of the bundle does not agree",
+                told[0].size, told[0].band_size
+            ),
+        };
+        let alternative = |Candidate { facts, lists, evidence }: &Candidate| {
+            let size = format!("size={}", facts.size);
+            let band_size = format!("band-size={}", facts.band_size);
+            let assume = match (sizes_differ, band_sizes_differ) {
+                (true, true) => format!("{size} {band_size}"),
+                (false, true) => band_size,
+                _ => size,
+            };
+            let by = match lists.iter().min().copied().unwrap_or_default() {
+                0 => "no list tells it",
+                1 if told.len() == 2 => "one list tells it",
+                1 => "the only list tells it",
+                _ => "both lists tell it",
+            };
+            Alternative { assume, evidence: format!("{by}, {}", evidence.told()) }
+        };
+        let alternatives = candidates.iter().map(alternative).collect();
+        Err(Undecided { what, alternatives }.into_error("sparse bundle"))
+    }
+}
+
+const PAST_THE_END: &str = "past the end of the disk";
+
+/// What the files of bands say against these facts.
+fn misplaced(facts: Facts, lens: &[(u64, u64)]) -> Vec<String> {
+    let Facts { size, band_size, .. } = facts;
+    let count = size.div_ceil(band_size.max(1));
+    let past = lens.iter().filter(|(index, _)| *index >= count).count();
+    let long = lens.iter().filter(|(index, len)| *index < count && *len > band_size).count();
+    let tail = lens.iter().filter(|(index, len)| {
+        *index + 1 == count && *len <= band_size && *len > (size - index * band_size).next_multiple_of(4096)
+    });
+    let mut found = Vec::new();
+    let past = past + tail.count();
+    if past > 0 {
+        found.push(format!("{past} bands reach {PAST_THE_END}"));
+    }
+    if long > 0 {
+        found.push(format!("{long} files are longer than a band"));
+    }
+    found
+}
+
+/// Errors that come from the facts that are tried, not from this run.
+fn is_of_facts(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange | Kind::Unsupported | Kind::Limit | Kind::Invalid)
+}
