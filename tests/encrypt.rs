@@ -15,7 +15,7 @@ use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{self, Layout, NewVolume, Source};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
-use bandsaw::ops::repair::{How, repair};
+use bandsaw::ops::repair::{How, Options, repair};
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::store::Local;
 use bandsaw::testing::Random;
@@ -395,7 +395,7 @@ fn bundles_of_development_versions_are_not_written_to() {
         let options = OpenOptions { access: Access::ReadWrite, keys: Some(&key), ..OpenOptions::default() };
         assert_eq!(reband(&path, Some(2 * MIB), &options, &Silent).unwrap_err().to_string(), words);
         for how in [How::DryRun, How::Apply] {
-            assert_eq!(repair(&path, &options, how, &Silent).unwrap_err().to_string(), words);
+            assert_eq!(repair(&path, &options, &Options { how, ..Options::default() }, &Silent).unwrap_err().to_string(), words);
         }
         // Reading warns, and a check says what is wrong.
         let reading = open(&path, Some("key"), Access::ReadOnly).unwrap();
