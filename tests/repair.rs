@@ -342,17 +342,23 @@ fn copy_into(store: &dyn Store, files: &BTreeMap<String, Vec<u8>>) {
 /// A bundle with an HFS+ volume in a GPT, in a folder of a store: whole, or with something wrong in every layer that is repaired.
 fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
     let volume = fuzz::sample(false, 4096);
-    let len = gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len().next_multiple_of(BAND) + 512;
+    let len = gpt::Geometry::holding(volume.len() as u64, 512).unwrap().disk_len();
     let store = Arc::new(MemoryStore::default());
     let options = sparsebundle::CreateOptions { len, band_size: Some(BAND) };
     let disk = Bundle::create(store.clone(), &options).unwrap();
-    let range = gpt::create_single(&disk, 512, APPLE_HFS, Guids::derived("x")).unwrap();
+    // As long as the volume, so that its alternate header is where it belongs.
+    let range = 40 * 512..40 * 512 + volume.len() as u64;
+    let partition =
+        NewPartition { range: range.clone(), type_guid: APPLE_HFS, guid: Guids::derived("x").partition, name: "x".into() };
+    gpt::create(&disk, 512, Guids::derived("x").disk, &[partition]).unwrap();
     disk.write_at(range.start, &volume).unwrap();
     disk.flush().unwrap();
+    let mut problems = Problems::default();
+    let found = bandsaw::fs::hfsplus::check(Arc::new(Memory::from(volume)), &Silent).unwrap();
+    found.into_iter().for_each(|problem| problems.add(problem.severity, problem.error));
+    assert!(problems.worst() <= Some(Severity::Note), "{problems:?}");
     if is_damaged {
         disk.write_at(512, &[9; 512]).unwrap();
-        // The alternate volume header.
-        disk.write_at(range.start + volume.len() as u64 - 1024, &[0; 512]).unwrap();
         disk.flush().unwrap();
     }
     drop(disk);
@@ -455,7 +461,7 @@ fn undo_is_refused_after_a_change() {
     let edits: [Edit; 4] = [
         |store| drop(store.put("b/bands/12", b"new", Put::Replace)),
         |store| drop(store.remove("b/Info.bckup")),
-        |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().write_at(600_000, &[77]).unwrap(),
+        |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().write_at(300_000, &[77]).unwrap(),
         |store| store.open("b/bands/0", Open::Write).unwrap().unwrap().set_len(4096, Leave::Zeros).unwrap(),
     ];
     for edit in edits {

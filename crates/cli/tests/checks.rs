@@ -199,21 +199,30 @@ fn one_wrong_list_destroys_nothing() {
             let wrong = plist.replace(&tag(&at(key)), &tag(value));
             fs::write(scratch.path(B).join("Info.plist"), &wrong).unwrap();
             let damaged = files(&scratch, B);
-            let told = facts(&scratch, 0, &["repair", "-n", B]);
+            // What such a container tells is at its beginning, and the same for bands of either size.
+            let is_decided = (fs, layout, key) != ("apfs", "none", "band-size");
+            let code = if is_decided { 0 } else { 9 };
+            let told = facts(&scratch, code, &["repair", "-n", B]);
             assert!(files(&scratch, B) == damaged, "a dry run changes nothing");
-            let done = facts(&scratch, 0, &["repair", B]);
+            let done = facts(&scratch, code, &["repair", B]);
             assert_eq!(done["repaired"], told["repaired"], "{fs} {layout} {key}");
-            assert!(files(&scratch, B) == whole, "{fs} {layout} {key}: {done:#}");
-            scratch.ok(&["check", B]);
-            scratch.ok(&["repair", "--undo", B]);
+            if is_decided {
+                assert!(files(&scratch, B) == whole, "{fs} {layout} {key}: {done:#}");
+                scratch.ok(&["check", B]);
+                scratch.ok(&["repair", "--undo", B]);
+            }
             assert!(files(&scratch, B) == damaged && !scratch.path("b.sparsebundle.undo").exists());
             // Both lists against everything else.
             fs::write(scratch.path(B).join("Info.bckup"), &wrong).unwrap();
             let damaged = files(&scratch, B);
-            // Without a map a wrong size of bands looks like any other damage to a container.
-            let code = if (fs, layout, key) == ("apfs", "none", "band-size") { 5 } else { 9 };
+            // Of a container without a map little more is known than what is at its beginning, which opens.
+            let code = match (fs, layout, key, value) {
+                ("apfs", "none", "band-size", _) => 10,
+                ("apfs", "none", "size", "20971520") => 5,
+                _ => 9,
+            };
             let stopped = facts(&scratch, code, &["repair", B]);
-            assert!(stopped["outcome"] == "undecided" || code == 5, "{fs} {layout} {key}");
+            assert!(stopped["outcome"] == "undecided" || code != 9, "{fs} {layout} {key}");
             let best = stopped["alternatives"][0]["assume"].as_str().unwrap_or_default().to_owned();
             assert!(files(&scratch, B) == damaged && !scratch.path("b.sparsebundle.undo").exists(), "{fs} {layout} {key}");
             if !best.is_empty() && best == format!("{key}={}", at(key)) {

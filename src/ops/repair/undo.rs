@@ -94,7 +94,7 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
         Ok(log) => log,
         Err(error) => {
             // Nothing of the image has changed; what remains of the attempt says nothing of the failure.
-            let _ = vault.clear(&folder);
+            let _ = clear(vault, &folder);
             return Err(error);
         }
     };
@@ -102,7 +102,7 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
     if let Err(error) = done {
         // Marked first: what is half restored is not what was sealed.
         let restored = mark_undoing(vault, &folder).and_then(|()| revert(target, vault, &folder, &log));
-        return match restored.and_then(|_| vault.clear(&folder)) {
+        return match restored.and_then(|_| clear(vault, &folder)) {
             Ok(()) => Err(error),
             Err(second) => {
                 let message = format!("{error}; and the image could not be restored: run `bandsaw repair --undo` on it");
@@ -439,7 +439,7 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
     for number in generations(vault)?.into_iter().rev() {
         let folder = format!("{number}/");
         let Some(log) = Log::read(vault, &folder)? else {
-            vault.clear(&folder)?;
+            clear(vault, &folder)?;
             continue;
         };
         let is_undoing = vault.store().stat(&format!("{folder}{UNDOING}"))?.is_some();
@@ -449,7 +449,7 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
         is_first = false;
         mark_undoing(vault, &folder)?;
         let one = revert(target, vault, &folder, &log)?;
-        vault.clear(&folder)?;
+        clear(vault, &folder)?;
         done = Undone { repairs: done.repairs + 1, files: done.files + one.files, bytes: done.bytes + one.bytes };
     }
     vault.remove()?;
@@ -458,6 +458,14 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
         return Err(Error::new(Kind::NotFound, LAYER, message));
     }
     Ok(done)
+}
+
+/// Removes the undo data of one repair, the log durably first: without it the rest counts for nothing.
+fn clear(vault: &Vault, folder: &str) -> Result<()> {
+    if vault.store().remove(&format!("{folder}{LOG}"))? {
+        vault.store().sync()?;
+    }
+    vault.clear(folder)
 }
 
 fn mark_undoing(vault: &Vault, folder: &str) -> Result<()> {
@@ -477,7 +485,7 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
             done.bytes += entry.meta()?.map_or(0, |meta| meta.len);
             Ok(())
         })?;
-        vault.clear(&folder)?;
+        clear(vault, &folder)?;
         done.repairs += 1;
     }
     vault.remove()?;
