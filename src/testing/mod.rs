@@ -1,7 +1,9 @@
 //! The conformance suite and the adversaries that every layer is put through.
 //!
 //! * [`conformance`]: what every device and every store must do, as one call.
+//! * [`contents`]: every file of an image, for comparing two states of it.
 //! * [`damage`]: volumes in which one structure is damaged.
+//! * [`fields`]: `repair` against a change of each field of each structure.
 //! * [`fuzz`]: a function for each parser, and inputs to begin with.
 //! * [`mutate`]: copies of good bytes with a few things wrong.
 //! * [`torture`]: lives of volumes, with power cuts.
@@ -15,8 +17,10 @@
 //! These are for tests: where a promise is broken they panic, and say which one.
 
 pub mod conformance;
+pub mod contents;
 pub mod damage;
 pub mod faults;
+pub mod fields;
 pub mod fuzz;
 pub mod model;
 pub mod mutate;

@@ -4,6 +4,7 @@
 mod bench;
 mod compression;
 mod judge_hfs;
+mod fields;
 mod space;
 mod tidy;
 mod torture;
@@ -22,6 +23,8 @@ enum Command {
     Bench(bench::Args),
     /// What compressing files saves and costs, on an article's five files; writes docs/compression.md.
     Compression(compression::Args),
+    /// Repair against a change of each field of each structure.
+    Fields(fields::Args),
     /// What images take on disk that are filled, emptied and compacted.
     Space(space::Args),
     /// Randomly damaged HFS+ volumes, judged by another checker beside ours.
@@ -35,6 +38,7 @@ fn main() -> anyhow::Result<()> {
         Command::Tidy => tidy::run(root()),
         Command::Bench(args) => bench::run(&args),
         Command::Compression(args) => compression::run(&args),
+        Command::Fields(args) => fields::run(&args),
         Command::Space(args) => space::run(&args),
         Command::JudgeHfs(args) => judge_hfs::run(&args),
         Command::Torture(args) => torture::run(&args),

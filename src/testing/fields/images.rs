@@ -1,0 +1,308 @@
+//! Small images of every kind, each with the structures whose fields are changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::container::Format;
+use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use crate::fs::Timestamp;
+use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use crate::ops::format::NewFormat;
+use crate::device::BlockDeviceExt;
+use crate::open::OpenOptions;
+use crate::progress::Silent;
+use crate::store::{MemoryStore, Open, Put, Store};
+use crate::testing::contents::{self, Contents};
+
+use super::structures::{self, Seal, Structure};
+
+/// The passphrase of the encrypted images.
+pub(super) const PASSPHRASE: &str = "fields";
+
+/// An image and what can be changed in it.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// Its name on disk.
+    pub(super) name: &'static str,
+    /// Its bytes.
+    pub(super) files: Files,
+    /// The structures in them.
+    pub(super) structures: Vec<Structure>,
+    /// The property lists among the files, of which each number is a field.
+    pub(super) lists: Vec<String>,
+    /// Whether it takes a passphrase.
+    pub(super) is_encrypted: bool,
+}
+
+/// The bytes of each file of an image, under its path within a bundle; a single file is called "".
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
+
+impl Image {
+    /// A store in memory that holds the image with these files.
+    pub(super) fn store(&self, files: &Files) -> Arc<dyn Store> {
+        let store = MemoryStore::default();
+        for (name, bytes) in files {
+            let name = if name.is_empty() { self.name.to_owned() } else { format!("{}/{name}", self.name) };
+            store.put(&name, bytes, Put::Replace).unwrap();
+        }
+        Arc::new(store)
+    }
+
+    /// The files of the image in a store.
+    pub(super) fn read(&self, store: &Arc<dyn Store>) -> Files {
+        let mut files = Files::new();
+        let folder = format!("{}/", self.name);
+        store
+            .list(self.name, &mut |entry| {
+                let within = if entry.name == self.name { Some("") } else { entry.name.strip_prefix(&folder) };
+                if let Some(within) = within {
+                    let file = store.open(entry.name, Open::Read)?.unwrap();
+                    files.insert(within.to_owned(), file.read_vec(0, file.info().len as usize)?);
+                }
+                Ok(())
+            })
+            .unwrap();
+        files
+    }
+
+    /// The contents of every file on its volume, with these bytes stored.
+    pub(super) fn contents(&self, files: &Files, keys: &Secret) -> Result<Contents> {
+        let store = MemoryStore::default();
+        for (name, bytes) in files {
+            store.put(if name.is_empty() { self.name } else { name }, bytes, Put::Replace)?;
+        }
+        let options = OpenOptions { keys: Some(keys), ..OpenOptions::default() };
+        let file = files.contains_key("").then_some(self.name);
+        contents::contents(Arc::new(store), file, &options)
+    }
+}
+
+/// Reads every file of an image.
+fn read(path: &Path) -> Files {
+    let mut files = Files::new();
+    if path.is_file() {
+        files.insert(String::new(), fs::read(path).unwrap());
+        return files;
+    }
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap().path();
+            if entry.is_dir() {
+                folders.push(entry);
+            } else {
+                let name = entry.strip_prefix(path).unwrap().to_str().unwrap().to_owned();
+                files.insert(name, fs::read(&entry).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// Files and links on each volume.
+pub(super) const FILES: usize = 49;
+
+/// A folder with files of several lengths, enough for trees of several nodes.
+fn fill(folder: &Path) {
+    for number in 0..48_usize {
+        let name = folder.join(format!("folder {}/a file with a name of some length, {number:02}", number % 4));
+        fs::create_dir_all(name.parent().unwrap()).unwrap();
+        fs::write(&name, vec![number as u8 + 1; number * 97]).unwrap();
+    }
+    std::os::unix::fs::symlink("folder 1", folder.join("link")).unwrap();
+}
+
+fn make(folder: &Path, name: &'static str, source: &Path, format: Format, layout: Layout, volume: NewFormat, encrypted: bool) -> Image {
+    let path = folder.join(name);
+    let volume = NewVolume { layout, name: "Data".into(), format: volume, block_size: None, source: Source::Folder(source.to_owned()) };
+    let encryption = encrypted
+        .then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(Secret::new(PASSPHRASE.into())) });
+    let options = CreateOptions {
+        format,
+        band_size: format.has_bands().then_some(1 << 20),
+        volume: Some(volume),
+        encryption,
+        epoch: Some(Timestamp::from_seconds(1_700_000_000)),
+        ..CreateOptions::default()
+    };
+    drop(create(&path, options, &Silent).unwrap());
+    let files = read(&path);
+    Image { name, files, structures: Vec::new(), lists: Vec::new(), is_encrypted: encrypted }
+}
+
+/// Every image, made below `folder`.
+pub(super) fn all(folder: &Path) -> Vec<Image> {
+    let source = folder.join("source");
+    fill(&source);
+    let raw = |name, layout, volume| make(folder, name, &source, Format::Udrw, layout, volume, false);
+    let mut images = Vec::new();
+    for (name, format) in [
+        ("hfs.img", NewFormat::HfsPlus),
+        ("hfsx.img", NewFormat::Hfsx),
+        ("journaled.img", NewFormat::HfsPlusJournaled),
+        ("apfs.img", NewFormat::Apfs),
+    ] {
+        let mut image = raw(name, Layout::None, format);
+        let bytes = &image.files[""];
+        image.structures = match format {
+            NewFormat::Apfs => structures::apfs(bytes, 0..bytes.len()),
+            _ => structures::hfsplus(bytes, 0..bytes.len()),
+        };
+        images.push(image);
+    }
+    for (name, layout) in [("gpt.img", Layout::Gptspud), ("apm.img", Layout::Spud), ("mbr.img", Layout::MbrSpud)] {
+        let mut image = raw(name, layout, NewFormat::HfsPlus);
+        image.structures = match layout {
+            Layout::Gptspud => structures::gpt(&image.files[""]),
+            Layout::Spud => structures::apm(&image.files[""]),
+            _ => structures::mbr(),
+        };
+        images.push(image);
+    }
+    let mut image = raw("gpt-apfs.img", Layout::Gptspud, NewFormat::Apfs);
+    image.structures = structures::gpt(&image.files[""]);
+    images.push(image);
+    for (name, volume, encrypted) in [
+        ("hfs.sparsebundle", NewFormat::HfsPlus, false),
+        ("apfs.sparsebundle", NewFormat::Apfs, false),
+        ("secret.sparsebundle", NewFormat::HfsPlus, true),
+    ] {
+        let mut image = make(folder, name, &source, Format::Udsb, Layout::Gptspud, volume, encrypted);
+        image.lists = ["Info.plist", "Info.bckup"].map(String::from).to_vec();
+        if encrypted {
+            image.structures = structures::encryption(&image.files["token"]);
+            image.structures.iter_mut().for_each(|structure| structure.file = "token".into());
+        }
+        images.push(image);
+    }
+    for (name, format) in [("hfs.sparseimage", Format::Udsp), ("hfs.asif", Format::Asif), ("hfs.dmg", Format::Udzo)] {
+        let mut image = make(folder, name, &source, format, Layout::Gptspud, NewFormat::HfsPlus, false);
+        let bytes = &image.files[""];
+        image.structures = match format {
+            Format::Udsp => structures::sparse_image(),
+            Format::Asif => structures::asif(bytes),
+            _ => structures::udif(bytes),
+        };
+        images.push(image);
+    }
+    for image in &images {
+        assert!(image.structures.iter().all(|structure| structure.range().end <= image.files[&structure.file].len()));
+    }
+    images
+}
+
+/// A change of one field.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// Its name for people: structure, field, value.
+    pub(super) name: String,
+    /// The file.
+    pub(super) file: String,
+    /// The bytes of the structure within the file; a list is one structure.
+    pub(super) structure: std::ops::Range<usize>,
+    /// What the file holds afterwards.
+    pub(super) bytes: Vec<u8>,
+    /// The bytes that changed, checksums included.
+    pub(super) changed: Vec<std::ops::Range<usize>>,
+}
+
+impl Image {
+    /// How many [`change`](Self::change)s there are.
+    pub(super) fn fields(&self) -> usize {
+        self.structures.iter().map(|structure| structure.fields.len()).sum::<usize>() + self.lists.len() * LIST_KEYS.len()
+    }
+
+    /// The change number `which` of field number `field`; `None` if it changes nothing.
+    pub(super) fn change(&self, mut field: usize, which: u64, random: u64) -> Option<Change> {
+        for structure in &self.structures {
+            if let Some(field) = structure.fields.get(field) {
+                return self.change_bytes(structure, field, which, random);
+            }
+            field -= structure.fields.len();
+        }
+        self.change_list(&self.lists[field / LIST_KEYS.len()], LIST_KEYS[field % LIST_KEYS.len()], which, random)
+    }
+
+    fn change_bytes(&self, structure: &Structure, field: &super::layout::Field, which: u64, random: u64) -> Option<Change> {
+        let original = &self.files[&structure.file];
+        let mut bytes = original.clone();
+        let range = structure.offset + field.offset..structure.offset + field.offset + field.size;
+        let is_sealed = which % 2 == 1 && !matches!(structure.seal, Seal::None);
+        let value = if field.is_number {
+            let shift = |index: usize| 8 * if field.is_big_endian { field.size - 1 - index } else { index };
+            let old = bytes[range.clone()].iter().enumerate().fold(0_u64, |value, (index, byte)| value | u64::from(*byte) << shift(index));
+            let new = changed_number(old, field.size, which / 2, random);
+            for (index, byte) in bytes[range.clone()].iter_mut().enumerate() {
+                *byte = (new >> shift(index)) as u8;
+            }
+            format!("{old:#x} -> {new:#x}")
+        } else {
+            let at = range.start + random as usize % field.size;
+            match which / 2 % 3 {
+                0 => bytes[at] ^= 1 << (random >> 32 & 7),
+                1 => bytes[range.clone()].fill(0),
+                _ => bytes[range.clone()].fill(0xFF),
+            }
+            format!("bytes, kind {}", which / 2 % 3)
+        };
+        if bytes == *original {
+            return None;
+        }
+        let mut changed = vec![range];
+        if is_sealed {
+            structure.seal.seal(&mut bytes);
+            changed.extend(structure.seal.ranges(&bytes));
+        }
+        let name = format!("{}, {}, {value}{}", structure.name, field.name, if is_sealed { ", checksum right" } else { "" });
+        Some(Change { name, file: structure.file.clone(), structure: structure.range(), bytes, changed })
+    }
+
+    fn change_list(&self, list: &str, key: &str, which: u64, random: u64) -> Option<Change> {
+        let original = std::str::from_utf8(&self.files[list]).unwrap();
+        let at = original.find(&format!("<key>{key}</key>"))?;
+        let (open, close) = if key.ends_with("-type") || key.contains("Version") { ("<string>", "</string>") } else { ("<integer>", "</integer>") };
+        let start = at + original[at..].find(open)? + open.len();
+        let end = start + original[start..].find(close)?;
+        let new = match original[start..end].parse::<u64>() {
+            Ok(old) => changed_number(old, 8, which, random).to_string(),
+            Err(_) => "com.example.other".to_owned(),
+        };
+        let text = format!("{}{new}{}", &original[..start], &original[end..]);
+        let name = format!("{list}, {key}, {} -> {new}", &original[start..end]);
+        let len = text.len();
+        (text != original).then(|| Change {
+            name,
+            file: list.to_owned(),
+            structure: 0..len,
+            bytes: text.into_bytes(),
+            changed: vec![0..len],
+        })
+    }
+}
+
+/// The keys of a bundle's property lists.
+const LIST_KEYS: [&str; 4] = ["band-size", "size", "bundle-backingstore-version", "diskimage-bundle-type"];
+
+/// Another number in place of `old`.
+fn changed_number(old: u64, size: usize, which: u64, random: u64) -> u64 {
+    let bits = 8 * size as u32;
+    let mask = u64::MAX >> (64 - bits);
+    let new = match which % 12 {
+        0 => 0,
+        1 => mask,
+        2 => old.wrapping_add(1),
+        3 => old.wrapping_sub(1),
+        4 => old << 1,
+        5 => old >> 1,
+        6 => old ^ 1 << (random % u64::from(bits)),
+        7 => old ^ 1 << (bits - 1),
+        8 => old ^ 1,
+        9 => random % old.max(8).saturating_mul(2),
+        10 => 1,
+        _ => random,
+    };
+    new & mask
+}

@@ -1,0 +1,153 @@
+//! `repair` against a change of each field of each list, header, table and tree node header: where it wrote the structure,
+//! every file is as it was; where it did not, every file is as it was once the field has its value again; and what it wrote
+//! can be undone bit for bit.
+
+mod images;
+mod layout;
+mod structures;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::crypt::Secret;
+use crate::open::OpenOptions;
+use crate::ops::repair::{How, Options, Outcome, Repaired, Target, repair_target, undo_target};
+use crate::progress::Silent;
+use crate::store::Store;
+use crate::testing::Random;
+use crate::testing::contents::Contents;
+
+use self::images::{Change, Files, Image};
+
+/// An image with one field changed, and what `repair` makes of it.
+struct Case<'a> {
+    image: &'a Image,
+    expected: &'a Contents,
+    change: &'a Change,
+    keys: &'a Secret,
+}
+
+impl Case<'_> {
+    fn run(&self) -> Result<&'static str, String> {
+        let mut damaged = self.image.files.clone();
+        damaged.insert(self.change.file.clone(), self.change.bytes.clone());
+        let store = self.image.store(&damaged);
+        let found = self.repair(&store);
+        let repaired = self.image.read(&store);
+        let range = self.change.structure.clone();
+        let now = repaired.get(&self.change.file).ok_or("the file is gone")?;
+        if now.get(range.clone()) == self.change.bytes.get(range) {
+            let mut restored = repaired.clone();
+            restored.insert(self.change.file.clone(), self.restored(now));
+            self.compare(&restored, "once the field is restored")?;
+        } else {
+            self.compare(&repaired, "after repair wrote it")?;
+        }
+        if repaired == damaged {
+            return Ok(match found {
+                Ok(repaired) if repaired.outcome == Outcome::Undecided => "undecided",
+                Ok(repaired) if repaired.outcome == Outcome::LossRefused => "loss refused",
+                Ok(_) => "left",
+                Err(_) => "error",
+            });
+        }
+        let target = Target::in_store(store.clone(), self.image.name).map_err(|error| error.to_string())?;
+        undo_target(&target).map_err(|error| format!("cannot undo: {error}"))?;
+        if self.image.read(&store) != damaged {
+            return Err("undo leaves other bytes than there were".into());
+        }
+        Ok("repaired")
+    }
+
+    fn repair(&self, store: &Arc<dyn Store>) -> crate::Result<Repaired> {
+        let target = Target::in_store(store.clone(), self.image.name)?;
+        let options = OpenOptions { keys: Some(self.keys), ..OpenOptions::default() };
+        let chosen = Options { how: How::Apply, ..Options::default() };
+        repair_target(&target, &options, &chosen, &Silent)
+    }
+
+    /// `bytes` with the changed field as it was.
+    fn restored(&self, bytes: &[u8]) -> Vec<u8> {
+        let original = &self.image.files[&self.change.file];
+        if self.image.lists.contains(&self.change.file) {
+            return original.clone();
+        }
+        let mut bytes = bytes.to_vec();
+        for range in &self.change.changed {
+            if let Some(place) = bytes.get_mut(range.clone()) {
+                place.copy_from_slice(&original[range.clone()]);
+            }
+        }
+        bytes
+    }
+
+    fn compare(&self, files: &Files, when: &str) -> Result<(), String> {
+        let found = self.image.contents(files, self.keys).map_err(|error| format!("{when}: {error}"))?;
+        for (path, expected) in self.expected {
+            match found.get(path) {
+                Some(found) if found == expected => {}
+                Some(found) => return Err(format!("{when}: {path} has {found:?}, not {expected:?}")),
+                None => return Err(format!("{when}: {path} is gone")),
+            }
+        }
+        if found.len() == self.expected.len() { Ok(()) } else { Err(format!("{when}: there are more files than before")) }
+    }
+}
+
+/// What came of all cases.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// How many cases of an image ended in a way: `repaired`, `left` and so on.
+    pub counts: BTreeMap<(&'static str, &'static str), usize>,
+    /// The cases that cost a file or could not be undone.
+    pub failures: Vec<String>,
+}
+
+/// Cases among all of images whose keys take long to unwrap.
+const ENCRYPTED_CASES: usize = 24;
+
+/// Runs `cases` cases, with values that follow from `seed`, on all cores. Images are made in `scratch`. Only cases whose names
+/// contain `only` are run.
+pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
+    let images = images::all(scratch);
+    let keys = &Secret::new(images::PASSPHRASE.into());
+    let expected: Vec<_> = images.iter().map(|image| image.contents(&image.files, keys).unwrap()).collect();
+    assert!(expected.iter().all(|contents| contents.len() >= images::FILES), "every file can be read");
+    let fields: Vec<_> = (0..images.len()).flat_map(|image| (0..images[image].fields()).map(move |field| (image, field))).collect();
+    let (next, encrypted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let report = Mutex::new(Report::default());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= cases {
+                        break;
+                    }
+                    let mut random = Random::new(seed << 32 | number as u64);
+                    // Each field in turn, in an order that spreads the images over the run.
+                    let (at, field) = fields[number.wrapping_mul(7919) % fields.len()];
+                    let image = &images[at];
+                    let which = random.within(0..24);
+                    let Some(change) = image.change(field, which, random.number()) else { continue };
+                    if !format!("{}: {}", image.name, change.name).contains(only) {
+                        continue;
+                    }
+                    if image.is_encrypted && encrypted.fetch_add(1, Ordering::Relaxed) >= ENCRYPTED_CASES {
+                        continue;
+                    }
+                    let outcome = Case { image, expected: &expected[at], change: &change, keys }.run();
+                    let mut report = report.lock().unwrap();
+                    match outcome {
+                        Ok(outcome) => *report.counts.entry((image.name, outcome)).or_default() += 1,
+                        Err(error) => report.failures.push(format!("{}: {}: {error}", image.name, change.name)),
+                    }
+                }
+            });
+        }
+    });
+    report.into_inner().unwrap()
+}
