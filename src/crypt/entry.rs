@@ -94,7 +94,7 @@ impl Entry {
     /// understood must not keep another from opening the image.
     fn read(file: &dyn BlockDevice, header: &Header, directory: &DirectoryRaw) -> Result<Self> {
         let kind = directory.kind.get();
-        let found = directory.range(header).and_then(|range| Ok((range.clone(), Content::read(file, kind, &range))));
+        let found = directory.range(header).map(|range| (range.clone(), Content::read(file, kind, &range)));
         let (range, content) = match found {
             Ok((range, content)) => (range, content),
             Err(error) => (0..0, Err(error)),

@@ -3,8 +3,8 @@
 
 mod bench;
 mod compression;
-mod judge_hfs;
 mod fields;
+mod judge_hfs;
 mod space;
 mod tidy;
 mod torture;

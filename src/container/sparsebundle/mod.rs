@@ -226,7 +226,7 @@ impl Bundle {
 
     /// The size nearest to `size` that its bands can have.
     pub fn nearest_band_size(&self, size: u64) -> u64 {
-        let unit = self.bands.cipher.as_ref().map_or(SECTOR, |cipher| cipher.block() as u64);
+        let unit = self.bands.cipher.as_ref().map_or(SECTOR, |cipher| cipher.block());
         band_sizes(unit).nearest(size)
     }
 

@@ -92,7 +92,11 @@ pub(super) fn of_disk(disk: &Arc<dyn BlockDevice>, options: &OpenOptions<'_>, pr
 
 /// Errors that say something about the volume, not about this run.
 fn is_evidence(error: &Error) -> bool {
-    !matches!(error.kind(), Kind::Cancelled | Kind::WrongKey) && !(error.kind() == Kind::Io && error.io_kind().is_some())
+    match error.kind() {
+        Kind::Cancelled | Kind::WrongKey => false,
+        Kind::Io => error.io_kind().is_none(),
+        _ => true,
+    }
 }
 
 fn of_volume(volume: &Volume, options: &OpenOptions<'_>, found: &mut Evidence, progress: &dyn Progress) -> Result<()> {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::Result;
 use crate::container::Format;
 use crate::crypt::{Encryption, LEAST_ITERATIONS, Secret};
+use crate::device::BlockDeviceExt;
 use crate::fs::Timestamp;
+use crate::open::OpenOptions;
 use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use crate::ops::format::NewFormat;
-use crate::device::BlockDeviceExt;
-use crate::open::OpenOptions;
 use crate::progress::Silent;
 use crate::store::{MemoryStore, Open, Put, Store};
 use crate::testing::contents::{self, Contents};
@@ -115,11 +115,20 @@ fn fill(folder: &Path) {
     std::os::unix::fs::symlink("folder 1", folder.join("link")).unwrap();
 }
 
-fn make(folder: &Path, name: &'static str, source: &Path, format: Format, layout: Layout, volume: NewFormat, encrypted: bool) -> Image {
+fn make(
+    folder: &Path,
+    name: &'static str,
+    source: &Path,
+    format: Format,
+    layout: Layout,
+    volume: NewFormat,
+    encrypted: bool,
+) -> Image {
     let path = folder.join(name);
-    let volume = NewVolume { layout, name: "Data".into(), format: volume, block_size: None, source: Source::Folder(source.to_owned()) };
-    let encryption = encrypted
-        .then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(Secret::new(PASSPHRASE.into())) });
+    let volume =
+        NewVolume { layout, name: "Data".into(), format: volume, block_size: None, source: Source::Folder(source.to_owned()) };
+    let encryption =
+        encrypted.then(|| Encryption { iterations: Some(LEAST_ITERATIONS), ..Encryption::new(Secret::new(PASSPHRASE.into())) });
     let options = CreateOptions {
         format,
         band_size: format.has_bands().then_some(1 << 20),
@@ -233,7 +242,10 @@ impl Image {
         let is_sealed = which % 2 == 1 && !matches!(structure.seal, Seal::None);
         let value = if field.is_number {
             let shift = |index: usize| 8 * if field.is_big_endian { field.size - 1 - index } else { index };
-            let old = bytes[range.clone()].iter().enumerate().fold(0_u64, |value, (index, byte)| value | u64::from(*byte) << shift(index));
+            let old = bytes[range.clone()]
+                .iter()
+                .enumerate()
+                .fold(0_u64, |value, (index, byte)| value | u64::from(*byte) << shift(index));
             let new = changed_number(old, field.size, which / 2, random);
             for (index, byte) in bytes[range.clone()].iter_mut().enumerate() {
                 *byte = (new >> shift(index)) as u8;
@@ -263,7 +275,11 @@ impl Image {
     fn change_list(&self, list: &str, key: &str, which: u64, random: u64) -> Option<Change> {
         let original = std::str::from_utf8(&self.files[list]).unwrap();
         let at = original.find(&format!("<key>{key}</key>"))?;
-        let (open, close) = if key.ends_with("-type") || key.contains("Version") { ("<string>", "</string>") } else { ("<integer>", "</integer>") };
+        let (open, close) = if key.ends_with("-type") || key.contains("Version") {
+            ("<string>", "</string>")
+        } else {
+            ("<integer>", "</integer>")
+        };
         let start = at + original[at..].find(open)? + open.len();
         let end = start + original[start..].find(close)?;
         let new = match original[start..end].parse::<u64>() {
@@ -278,7 +294,7 @@ impl Image {
             file: list.to_owned(),
             structure: 0..len,
             bytes: text.into_bytes(),
-            changed: vec![0..len],
+            changed: std::iter::once(0..len).collect(),
         })
     }
 }

@@ -45,7 +45,9 @@ impl Layout {
             if let Some(name) = line.strip_prefix("struct ").and_then(|rest| rest.strip_suffix(" {")) {
                 let fields = lines.by_ref().take_while(|line| *line != "}").filter_map(field).collect();
                 self.structs.insert(name.to_owned(), fields);
-            } else if let Some((name, value)) = line.strip_prefix("const ").or(line.strip_prefix("type ")).and_then(|rest| rest.split_once('=')) {
+            } else if let Some((name, value)) =
+                line.strip_prefix("const ").or(line.strip_prefix("type ")).and_then(|rest| rest.split_once('='))
+            {
                 let name = name.split(':').next().unwrap_or(name).trim();
                 self.names.insert(name.to_owned(), value.rsplit_once(';').map_or(value, |(value, _)| value).trim().to_owned());
             }

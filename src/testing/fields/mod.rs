@@ -115,7 +115,8 @@ pub fn run(scratch: &Path, cases: usize, seed: u64, only: &str) -> Report {
     let keys = &Secret::new(images::PASSPHRASE.into());
     let expected: Vec<_> = images.iter().map(|image| image.contents(&image.files, keys).unwrap()).collect();
     assert!(expected.iter().all(|contents| contents.len() >= images::FILES), "every file can be read");
-    let fields: Vec<_> = (0..images.len()).flat_map(|image| (0..images[image].fields()).map(move |field| (image, field))).collect();
+    let fields: Vec<_> =
+        (0..images.len()).flat_map(|image| (0..images[image].fields()).map(move |field| (image, field))).collect();
     let (next, encrypted) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let report = Mutex::new(Report::default());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);

@@ -1,5 +1,6 @@
 //! Structures of images, found by the formats' own numbers; nothing of the library takes part.
 
+use std::iter;
 use std::ops::Range;
 
 use super::layout::{Field, Layout};
@@ -49,9 +50,9 @@ impl Seal {
     pub(super) fn ranges(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         match self {
             Self::None => Vec::new(),
-            Self::GptHeader(at) => vec![at + 16..at + 20],
+            Self::GptHeader(at) => iter::once(at + 16..at + 20).collect(),
             Self::GptEntries(at) => vec![at + 88..at + 92, at + 16..at + 20],
-            Self::ApfsObject(range) => vec![range.start..(range.start + 8).min(bytes.len())],
+            Self::ApfsObject(range) => iter::once(range.start..(range.start + 8).min(bytes.len())).collect(),
         }
     }
 
@@ -197,7 +198,9 @@ pub(super) fn apfs(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
         match name {
             "NodeRaw" if le(bytes, at + 0x20, 2) & 1 == 1 => add("TreeInfoRaw", block.end - 0x28),
             "ChunkInfoRaw" => add("ChunkRaw", at + 0x28),
-            "CheckpointMapRaw" => (0..le(bytes, at + 0x24, 4)).for_each(|entry| add("CheckpointEntryRaw", at + 0x28 + entry * 0x28)),
+            "CheckpointMapRaw" => {
+                (0..le(bytes, at + 0x24, 4)).for_each(|entry| add("CheckpointEntryRaw", at + 0x28 + entry * 0x28))
+            }
             _ => {}
         }
     }
@@ -213,7 +216,12 @@ pub(super) fn gpt(bytes: &[u8]) -> Vec<Structure> {
         let table = le(bytes, at + 72, 8) * 512;
         for entry in 0..2 {
             let offset = table + entry * 128;
-            found.push(Structure::new(format!("{name} entry {entry}"), offset, layout.fields("GptEntryRaw"), Seal::GptEntries(at)));
+            found.push(Structure::new(
+                format!("{name} entry {entry}"),
+                offset,
+                layout.fields("GptEntryRaw"),
+                Seal::GptEntries(at),
+            ));
         }
     }
     found

@@ -95,9 +95,9 @@ fn restore_names(objects: &mut Objects, private: u32, steps: &mut Steps) {
     let stray = |object: &Object| object.parent == private && !object.is_folder() && !is_right(&object.name);
     let found: Vec<usize> = (0..objects.all.len()).filter(|&at| stray(&objects.all[at])).collect();
     for at in found {
-        let name = objects.name_in_thread(&objects.all[at]).filter(|name| inode_number(name).is_some()).map(Box::from);
+        let name = objects.name_in_thread(&objects.all[at]).filter(|name| inode_number(name).is_some()).map(Box::<[U16]>::from);
         let is_taken = |name: &[U16]| objects.all.iter().any(|other| other.parent == private && *other.name == *name);
-        match name.filter(|name: &Box<[U16]>| !is_taken(name)) {
+        match name.filter(|name| !is_taken(name)) {
             Some(name) => {
                 steps.add("restore names that threads remember", || objects.all[at].shown());
                 objects.all[at].name = name;
