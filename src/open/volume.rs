@@ -135,7 +135,7 @@ impl Volume {
     }
 
     /// Opens it for changes; of an APFS container the volume that [`open`](Self::open) opens. [`Kind::Unsupported`] if its format
-    /// is not changed, or something in it is not known; [`Kind::Corrupt`] if a [quick check](OpenOptions::change_damaged) finds
+    /// is not changed, or something in it is not known; [`Kind::Corrupt`] if a [quick check](super::OpenOptions::change_damaged) finds
     /// damage.
     pub fn open_mut(&self) -> Result<Arc<dyn FileSystemMut>> {
         self.open_mut_within(None, None)
