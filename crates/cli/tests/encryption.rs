@@ -85,7 +85,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
         (&["create", "x.img", "--size", "2m", "--encrypt", "--iterations", "1000", "--passfile", "key"], 2, "150000"),
         (&["create", "x.img", "--size", "2m", "--encrypt", "--passfile", "empty"], 2, "empty"),
         (&["create", "x.img", "--size", "2m", "--encrypt"], 7, "--passfile"),
-        (&["create", "x.sparsebundle", "--size", "17t", "--encrypt", "--passfile", "key"], 1, "16"),
+        (&["create", "x.img", "--size", "17t", "--encrypt", "--passfile", "key"], 1, "16"),
         (&["convert", "plain.img", "x.img", "--decrypt"], 2, "not encrypted"),
         (&["convert", "plain.img", "x.img", "--new-passfile", "key"], 2, "--new-passfile"),
         (&["convert", "plain.img", "-", "--encrypt", "--new-passfile", "key"], 2, "standard output"),
