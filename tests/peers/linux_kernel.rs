@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bandsaw::device::{BlockDevice, Slice};
 use bandsaw::fs::hfsplus::{self, HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::{Existing, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, NewKind, NewNode};
+use bandsaw::problem::{Problem, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::Open;
 
@@ -112,7 +113,7 @@ fn rework(volumes: Vec<(&Volume, &str)>) {
         assert_same(&after, &guest_listing::visible(&ours::list(&reworked)));
         assert_eq!(report.section(&format!("{name} free after")), [free(&reworked)]);
         assert!(reworked.problems().is_empty(), "{:?}", reworked.problems());
-        let findings = ours::check(&scratch.path().join(name), volume.range.clone());
+        let findings = unexpected(ours::check(&scratch.path().join(name), volume.range.clone()));
         assert!(findings.is_empty(), "{name}: {findings:?}");
         change_again(&scratch.path().join(name), volume.range.clone());
         assert_eq!(after["New/file"].kind, Kind::File { len: 15, sha256: sha256(b"from the guest\n") });
@@ -159,12 +160,19 @@ fn repaired_volumes() {
     }
 }
 
+/// The findings but those about the marks of hard links: the kernel's driver knows no chains of them, and a link that it adds
+/// is not marked.
+fn unexpected(mut findings: Vec<Problem>) -> Vec<Problem> {
+    findings.retain(|problem| problem.severity == Severity::Damage || !problem.error.message().contains("marked as a chain"));
+    findings
+}
+
 /// What the guest has left can be changed further, and is sound before and after.
 fn change_again(disk: &Path, range: Range<u64>) {
     let disk: Arc<dyn BlockDevice> = Arc::new(disk::open(disk, Open::Write));
     let volume: Arc<dyn BlockDevice> = Arc::new(Slice::new(disk, range).expect("the volume is on the disk"));
     let sound = || {
-        let problems = hfsplus::check(volume.clone(), &Silent).expect("checking the volume");
+        let problems = unexpected(hfsplus::check(volume.clone(), &Silent).expect("checking the volume"));
         assert!(problems.is_empty(), "{problems:#?}");
     };
     sound();
