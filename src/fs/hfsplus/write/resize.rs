@@ -177,6 +177,7 @@ impl Volume {
             let free = volume.header().free_blocks.get().saturating_sub(gone + tail);
             volume.header().free_blocks = free.into();
             volume.set_total(total);
+            volume.bound_clumps();
             volume.bitmap.go_over(map.clone(), total);
             if volume.header().next_allocation.get() >= end {
                 volume.header().next_allocation = head.into();
@@ -189,6 +190,16 @@ impl Volume {
         }
         cut?;
         self.unmount()
+    }
+
+    /// Makes the clumps of the volume's own files a quarter of the volume at most, as Apple's checker demands.
+    fn bound_clumps(&mut self) {
+        let most = u64::from(self.read.header.total_blocks / 4) * u64::from(self.read.header.block_size);
+        let raw = self.header();
+        for fork in [&mut raw.extents_file, &mut raw.catalog_file, &mut raw.allocation_file, &mut raw.attributes_file] {
+            let clump = u64::from(fork.clump_size.get()).min(most);
+            fork.clump_size = (clump as u32).into(); // not more than it was
+        }
     }
 
     fn set_total(&mut self, total: u32) {
