@@ -10,6 +10,7 @@ mod create;
 mod examine;
 mod free;
 mod image;
+pub(crate) mod interrupted;
 mod kept;
 mod key_file;
 pub(crate) mod note;
@@ -219,6 +220,7 @@ pub(crate) fn open_disk(path: &Path, options: &OpenOptions, layers: &mut Vec<Lay
         None if look_at(path)?.is_dir() => container::open_folder(path, options, layers)?,
         None => container::open_file(path, options, layers)?,
     };
+    found.warnings.extend(interrupted::check(path, options.access)?);
     if options.image_format.is_none() {
         found.warnings.extend(container::misnamed(path, found.format));
     }

@@ -568,7 +568,8 @@ fn every_container_is_undone() {
             if format == Format::Udsp || format == Format::Asif {
                 let mut file = fs::read(&path).unwrap();
                 if !is_encrypted {
-                    file.resize(file.len() + (2 << 20), 7);
+                    // Behind the last band of a sparse image data would have to be decided on.
+                    file.resize(file.len() + (2 << 20), if format == Format::Asif { 7 } else { 0 });
                     fs::write(&path, file).unwrap();
                 }
             }

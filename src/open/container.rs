@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::remote::Elsewhere;
-use super::{Found, LAYER, Layer, OpenOptions, note, old_numbering, parts, remote, snapshot, unlock};
+use super::{Found, LAYER, Layer, OpenOptions, interrupted, note, old_numbering, parts, remote, snapshot, unlock};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -60,6 +60,7 @@ fn unlock_bundle(store: Arc<dyn Store>, options: &OpenOptions<'_>, layers: &mut 
 pub(crate) fn open_bundle(path: &Path, options: &OpenOptions<'_>) -> Result<Bundle> {
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
+            interrupted::check(path, options.access)?;
             let bundle = unlock_bundle(store, options, &mut Vec::new())?;
             Arc::into_inner(bundle).ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is still being looked at"))
         }

@@ -121,8 +121,15 @@ mod tests {
 
     #[test]
     fn the_copy_of_a_header_counts_where_nothing_else_is() {
-        let copy = |bytes: &mut [u8]| put(bytes, LEN - 1024, b"H+\0\x04");
+        let of_blocks = |bytes: &mut [u8], count: u32| {
+            put(bytes, LEN - 1024, b"H+\0\x04");
+            put(bytes, LEN - 1024 + 40, &[4096_u32.to_be_bytes(), count.to_be_bytes()].concat());
+        };
+        let copy = |bytes: &mut [u8]| of_blocks(bytes, (LEN / 4096) as u32);
         assert_eq!(found(copy), Some(VolumeFormat::HfsPlus));
+        for of_another in [LEN / 4096 - 1, LEN / 4096 + 1] {
+            assert_eq!(found(|bytes| of_blocks(bytes, of_another as u32)), None, "of a partition, not of the disk");
+        }
         let made_over = |change: fn(&mut [u8])| {
             found(|bytes| {
                 copy(bytes);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::address::VolumeSelector;
 use crate::container::Format;
+use crate::container::sparseimage::SparseImage;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Overlay, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Image, Volume};
@@ -156,6 +157,12 @@ fn volume_of<'a>(image: &'a Image, which: Option<&VolumeSelector>) -> Result<&'a
 
 /// Refuses images whose length is fixed.
 fn check_kind(image: &Image) -> Result<()> {
+    if let Some(beyond) = image.sparse_image().map(SparseImage::bands_beyond).filter(|beyond| *beyond > 0) {
+        let message = format!(
+            "{beyond} bands are stored past the end of the disk, and a resize would remove them: run `bandsaw repair` first"
+        );
+        return Err(Error::new(Kind::Conflict, LAYER, message));
+    }
     if image.overlays().next().is_some() {
         let message = "an image with layers over it is not resized; flatten the stack into an image first";
         return Err(Error::unsupported(LAYER, message));

@@ -103,13 +103,11 @@ fn sort(file_len: u64, table: &mut Table, findings: &mut Findings<'_>) -> Result
             let lost = format!("names band {} at byte {}, past the end of the file at {file_len}", band.0, table.place(slot));
             findings.report(Severity::Damage, error_at(table, slot, lost))?;
         }
-        let visible = table.is_visible(band);
-        if !visible {
+        if !table.is_visible(band) {
             let leftover = format!("names band {}, the disk ends before it", band.0);
             findings.report(Severity::Warning, error_at(table, slot, leftover))?;
         }
-        let known = if visible { &mut table.bands } else { &mut table.gone };
-        if let Some(earlier) = known.insert(band, slot) {
+        if let Some(earlier) = table.bands.insert(band, slot) {
             if twins.len() == MAX_TWINS {
                 let twin = format!("names band {}, as slot {} does, and {MAX_TWINS} more are named twice", band.0, earlier.0);
                 return Err(error_at(table, slot, twin));

@@ -33,7 +33,7 @@ use crate::problem::Findings;
 use crate::{Error, Kind, Result};
 
 pub use self::check::check;
-pub use self::repair::{plan, repair};
+pub use self::repair::{Beyond, data_beyond, plan, repair};
 
 const LAYER: &str = "sparse image";
 
@@ -105,7 +105,7 @@ impl SparseImage {
     }
 
     /// Opens the image in `file`, for writing if the file may be written. What an interrupted change left behind is
-    /// tidied up only then; reading changes nothing.
+    /// removed only then; reading changes nothing. Bands past the end of the disk stay, until [`repair`].
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
         let interrupted = !loaded.twins.is_empty();
@@ -140,13 +140,19 @@ impl SparseImage {
     /// How much is stored.
     pub fn usage(&self) -> Usage {
         let table = self.table();
+        let beyond = table.beyond().count();
         Usage {
             band_size: self.band_size,
-            bands: table.bands.len() as u64,
-            unused: (table.gone.len() + table.spare.len()) as u64,
+            bands: (table.bands.len() - beyond) as u64,
+            unused: (table.gone.len() + table.spare.len() + beyond) as u64,
             file_len: self.file.info().len,
             nodes: table.nodes.len() as u64,
         }
+    }
+
+    /// Bands that are stored past the end of the disk: an interrupted resize leaves them, and damage to the index.
+    pub fn bands_beyond(&self) -> usize {
+        self.table().beyond().count()
     }
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {

@@ -45,8 +45,7 @@ fn separate(file: &dyn BlockDevice, Loaded { table, twins }: &mut Loaded) -> Res
         file.write_at(table.nodes[node] + slot_at(node, within), U32::ZERO.as_bytes())?;
         table.slots[later.0 as usize] = Label::NONE;
         table.spare.insert(later);
-        let known = if table.is_visible(band) { &mut table.bands } else { &mut table.gone };
-        known.insert(band, *kept.entry(band).or_insert(earlier));
+        table.bands.insert(band, *kept.entry(band).or_insert(earlier));
     }
     file.flush()?;
     Ok(())

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{LAYER, SparseImage, load};
-use crate::device::{BlockDevice, Leave};
+use crate::device::{BlockDevice, Leave, regions};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
 use crate::{Error, Kind, Result};
@@ -27,14 +27,42 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     if !loaded.twins.is_empty() {
         steps.push(format!("{} bands that stand in two places are left in one", loaded.twins.len()));
     }
-    let unused = table.spare.len() + table.gone.len();
+    let unused = table.spare.len() + table.beyond().count();
     if unused > 0 {
         steps.push(format!("{unused} places without a band of the disk are filled with the last bands"));
     }
     Ok(steps)
 }
 
-/// Mends the image in `file`, durably; returns what was done.
+/// Data that an image stores and that do not belong to its disk.
+#[derive(Debug, Clone, Copy)]
+pub struct Beyond {
+    /// Bytes of the disk.
+    pub len: u64,
+    /// Whether all of it lies behind the last band and nothing else is wrong: an interrupted write leaves that, and so does a lost
+    /// label of a band.
+    pub is_tail: bool,
+}
+
+/// Finds data behind the last band, and in bands past the end of the disk: a resize was interrupted, or the size or the label of
+/// a band is wrong.
+pub fn data_beyond(file: &dyn BlockDevice) -> Result<Option<Beyond>> {
+    let mut problems = Problems::default();
+    let table = load::load(file, &mut Findings::Check(&mut problems, &Silent))?.table;
+    let (len, end) = (file.info().len, table.end());
+    let is_tail = problems.worst() <= Some(Severity::Note);
+    if len > end && !regions::is_zero(file, end..len)? {
+        return Ok(Some(Beyond { len: table.len, is_tail }));
+    }
+    for (_, slot) in table.beyond() {
+        if !load::is_zero_band(file, &table, slot)? {
+            return Ok(Some(Beyond { len: table.len, is_tail: false }));
+        }
+    }
+    Ok(None)
+}
+
+/// Mends the image in `file`, durably, and removes bands past the end of the disk; returns what was done.
 pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     let steps = plan(file)?;
     if steps.is_empty() {
@@ -45,6 +73,8 @@ pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         file.set_len(end, Leave::Zeros)?;
         file.flush()?;
     }
-    SparseImage::open(file.clone())?.flush()?;
+    let image = SparseImage::open(file.clone())?;
+    image.drop_leftovers();
+    image.flush()?;
     Ok(steps)
 }

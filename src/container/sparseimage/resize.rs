@@ -6,7 +6,7 @@ use crate::Result;
 use crate::device::regions;
 
 impl SparseImage {
-    /// Gives the disk `len` bytes. The caller lets one in at a time.
+    /// Gives the disk `len` bytes. The caller lets one in at a time. Bands past the end of the disk are removed.
     pub(super) fn resize(&self, len: u64) -> Result<()> {
         let now = self.table().len;
         if len < now {
@@ -30,10 +30,17 @@ impl SparseImage {
     /// What the file holds past the end of the disk would come back: it goes first, durably.
     fn grow(&self, now: u64, len: u64) -> Result<()> {
         debug_assert!(now < len);
+        self.drop_leftovers();
         self.failed.note(self.blank_end().and_then(|()| self.commit()))?;
         self.failed.note(self.write_size(len / SECTOR))?;
         self.table_mut().len = len;
         Ok(())
+    }
+
+    /// Removes the bands that are stored past the end of the disk; the next flush makes that durable.
+    pub(super) fn drop_leftovers(&self) {
+        let beyond: Vec<BandIndex> = self.table().beyond().map(|(band, _)| band).collect();
+        beyond.into_iter().for_each(|band| self.drop_band(band));
     }
 
     /// Takes the bands past `len` away and waits for the requests that were let in before.

@@ -24,9 +24,10 @@ pub(super) struct Table {
     /// Where each node begins; those from `nodes_on_disk` on are not linked yet.
     pub(super) nodes: Vec<u64>,
     pub(super) nodes_on_disk: usize,
-    /// Slots by band: what reads and writes go by.
+    /// Slots by band: what reads and writes go by. Bands past the end of the disk are among them: the size may be damaged, or
+    /// their labels.
     pub(super) bands: BTreeMap<BandIndex, Slot>,
-    /// Slots by the band they are still labelled with, though it has been discarded or cut off. Their places are not
+    /// Slots by the band they are still labelled with, though it was discarded or cut off since the image was opened. Their places are not
     /// used for anything else until no label tells of them.
     pub(super) gone: BTreeMap<BandIndex, Slot>,
     /// Slots before the last one without a label.
@@ -59,6 +60,12 @@ impl Table {
     /// Whether the disk has such a band, so that its bytes can be seen.
     pub(super) fn is_visible(&self, band: BandIndex) -> bool {
         u64::from(band.0) < self.bands_in(self.len)
+    }
+
+    /// The bands that are stored past the end of the disk.
+    pub(super) fn beyond(&self) -> impl Iterator<Item = (BandIndex, Slot)> {
+        let beyond = |(band, slot): (&BandIndex, &Slot)| (!self.is_visible(*band)).then_some((*band, *slot));
+        self.bands.iter().rev().map_while(beyond)
     }
 
     /// Where a band begins on the disk. Labels of damaged images may number bands that no disk reaches.

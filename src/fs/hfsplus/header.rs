@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::layout::{
-    HEADER_OFFSET, MasterDirectoryBlockRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX,
-    VolumeHeader, VolumeHeaderRaw,
+    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, TreeHeaderRaw,
+    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
 };
 use super::read_structure;
 use crate::device::{BlockDevice, Slice};
@@ -47,12 +47,27 @@ pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(signed(&read_structure(device, HEADER_OFFSET)?))
 }
 
-/// The same by the copy of the volume header at the end, which may be that of a volume that was there before.
+/// The same by the copy of the volume header at the end, which may be that of a volume that was there before. It has to tell the
+/// length of `device`: at the end of a disk whose partition map is damaged stands the copy of the last partition.
 pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<Found>> {
-    match device.info().len {
-        len if len < MIN_VOLUME => Ok(None),
-        len => Ok(signed(&read_structure(device, len - HEADER_OFFSET)?)),
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        return Ok(None);
     }
+    let header: VolumeHeaderRaw = read_structure(device, len - HEADER_OFFSET)?;
+    let block_size = u64::from(header.block_size.get());
+    let rest = len.checked_sub(u64::from(header.total_blocks.get()) * block_size);
+    Ok(signed(&header).filter(|_| rest.is_some_and(|rest| rest < block_size)))
+}
+
+/// The file records that the header of the volume on `device` counts (the first header, or the alternate if the first is
+/// damaged), and the records that the header of its catalog counts. `None` where these cannot be read.
+pub(crate) fn recorded_counts(device: &Arc<dyn BlockDevice>) -> Option<(u64, Option<u64>)> {
+    let Located { device, header, .. } = locate(device.clone()).ok()?;
+    let [first, ..] = &header.raw.catalog_file.extents;
+    let start = u64::from(first.start_block.get()) * u64::from(header.block_size);
+    let tree = read_structure::<TreeHeaderRaw>(&*device, start + size_of::<NodeDescriptorRaw>() as u64);
+    Some((header.raw.file_count.get().into(), tree.ok().map(|tree| tree.leaf_records.get().into())))
 }
 
 /// Two letters are little to go by; a block size that can be one is a second sign.

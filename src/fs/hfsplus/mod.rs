@@ -53,6 +53,7 @@ pub(crate) use self::check::check_within;
 #[cfg(feature = "testing")]
 pub(crate) use self::check::damage::damaged;
 pub use self::free::HfsPlusFree;
+pub(crate) use self::header::recorded_counts;
 pub use self::header::{Found as Probed, probe, probe_copy, probe_front};
 pub(crate) use self::recognize::{header_places, is_node, is_volume_header};
 pub use self::repair::Repair;

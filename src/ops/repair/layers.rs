@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::evidence;
 use super::lists::{Question, Resolved};
 use super::target::Target;
-use super::{Options, Repaired};
+use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{Format, asif, sparsebundle, sparseimage};
 use crate::decision::{Alternative, Undecided, Which};
@@ -114,8 +114,11 @@ impl<'a> Work<'a> {
         let format = self.options.image_format.map_or_else(|| open::recognise(&*plain), Ok)?;
         let disk: Arc<dyn BlockDevice> = match format {
             Format::Udsp => {
-                let planned = sparseimage::plan(&plain);
                 let open = |plain| sparseimage::SparseImage::open(plain).map(|image| Arc::new(image) as Arc<dyn BlockDevice>);
+                let planned = sparseimage::plan(&plain);
+                if planned.is_ok() && self.has_harmless_tail(&plain, open)? {
+                    return Ok(());
+                }
                 self.check_ends(&planned, "sparse image", open)?;
                 let steps = planned.and_then(|_| sparseimage::repair(&plain));
                 if !self.take_outside("sparse image", steps)? {
@@ -167,12 +170,7 @@ impl<'a> Work<'a> {
         if steps.is_empty() {
             return Ok(());
         }
-        // Opened for writing it would be tidied up.
-        let Stored::File(file) = super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)? else {
-            return Ok(());
-        };
-        let reading = OpenOptions { access: Access::ReadOnly, ..*self.options };
-        let disk = open(open::plain_of(file, &reading)?)?;
+        let Some(disk) = self.open_for_reading(open)? else { return Ok(()) };
         let len = disk.info().len;
         let found = evidence::of_disk(&disk, self.options, self.progress)?;
         if found.is_consistent() || self.chosen.assume.size == Some(len) {
@@ -181,6 +179,45 @@ impl<'a> Work<'a> {
         let what = format!("the header tells a disk of {len} bytes and the file stores more, and the rest does not decide");
         let alternatives = vec![Alternative { assume: format!("size={len}"), evidence: found.told() }];
         Err(Undecided { what, alternatives }.into_error(layer))
+    }
+
+    /// Refuses to remove data that a sparse image stores and that do not belong to its disk. `true`: there are some behind the last
+    /// band, and nothing at all is wrong, so that the image stays as it is.
+    fn has_harmless_tail(
+        &self,
+        plain: &Arc<dyn BlockDevice>,
+        open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
+    ) -> Result<bool> {
+        let beyond = sparseimage::data_beyond(&**plain)?;
+        let Some(sparseimage::Beyond { len, is_tail }) = beyond.filter(|beyond| self.chosen.assume.size != Some(beyond.len))
+        else {
+            return Ok(false);
+        };
+        let mut problems = Problems::default();
+        let is_sound = match self.open_for_reading(open)? {
+            Some(disk) => {
+                partition::check(&*disk, &mut problems)?;
+                evidence::of_disk(&disk, self.options, self.progress)?.against.is_empty()
+            }
+            None => true,
+        };
+        if is_tail && is_sound && problems.worst() <= Some(Severity::Note) {
+            return Ok(true);
+        }
+        let what = "data are stored that belong to no band of the disk: a change was interrupted, or numbers of bands are wrong";
+        let evidence = "the size and the numbers are right, and these data are removed".to_owned();
+        let alternatives = vec![Alternative { assume: format!("size={len}"), evidence }];
+        Err(Undecided { what: what.into(), alternatives }.into_error("sparse image"))
+    }
+
+    /// The disk in the file. A writer would remove leftovers.
+    fn open_for_reading(
+        &self,
+        open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>>,
+    ) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Stored::File(file) = super::stored(self.target, Arc::new(self.staged.clone()), Open::Read)? else { return Ok(None) };
+        let reading = OpenOptions { access: Access::ReadOnly, ..*self.options };
+        open(open::plain_of(file, &reading)?).map(Some)
     }
 
     fn map(&mut self, disk: &Arc<dyn BlockDevice>) -> Result<()> {
@@ -252,7 +289,7 @@ impl<'a> Work<'a> {
                 VolumeFormat::Apfs => self.apfs(volume),
                 _ => self.hfs_plus(volume, found.len() == 1),
             };
-            self.done.take("volume", steps.map_err(|error| error.in_file(&place)))?;
+            self.done.take(VOLUME, steps.map_err(|error| error.in_file(&place)))?;
         }
         disk.flush()
     }
@@ -276,7 +313,7 @@ impl<'a> Work<'a> {
                     self.found.add(Severity::Damage, told.duplicate());
                     self.remaining.push(Problem { severity: Severity::Damage, error: told });
                 }
-                self.done.add("volume", steps);
+                self.done.add(VOLUME, steps);
                 return Err(if is_only { error } else { in_partition(volume, error) });
             }
         };
@@ -285,7 +322,7 @@ impl<'a> Work<'a> {
         repair.findings().iter().map(told).for_each(|problem| self.found.add(problem.severity, problem.error));
         if let Err(error) = repair.is_possible() {
             self.remaining.extend(repair.findings().iter().map(told));
-            self.done.add("volume", steps);
+            self.done.add(VOLUME, steps);
             return Err(error);
         }
         repair.apply(self.progress)?;
@@ -344,7 +381,7 @@ fn in_partition(volume: &Volume, error: Error) -> Error {
         evidence: one.evidence.clone(),
     };
     let alternatives = Undecided::of(&error).iter().map(named).collect();
-    Undecided { what: error.message().to_owned(), alternatives }.into_error("volume").in_file(volume.place())
+    Undecided { what: error.message().to_owned(), alternatives }.into_error(VOLUME).in_file(volume.place())
 }
 
 /// A raw image whose last sectors are missing, those of the backup GPT: the primary says how long it was, and no partition

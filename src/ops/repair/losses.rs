@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::target::Target;
 use crate::device::Access;
-use crate::fs::{FileKind, FileSystem};
+use crate::fs::{FileKind, FileSystem, hfsplus};
 use crate::open::{self, OpenOptions, Volume, VolumeFormat};
 use crate::partition;
 use crate::progress::Progress;
@@ -21,7 +21,7 @@ const DEPTH: usize = 10_000;
 pub struct Loss {
     /// Where the volume is, and its number where it is one of several there.
     pub volume: String,
-    /// Files before. `None`: the volume could not be read.
+    /// Files before. `None`: neither the volume nor its header could be read.
     pub before: Option<u64>,
     /// Files after. `None`: there is no volume any more.
     pub after: Option<u64>,
@@ -37,44 +37,65 @@ impl std::fmt::Display for Loss {
     }
 }
 
+/// A volume on a view of an image.
+#[derive(Debug)]
+struct Found {
+    /// Its name for people.
+    volume: String,
+    /// What its headers count, where they can be read.
+    recorded: Option<Recorded>,
+    /// Files in its folders. `None`: it does not open.
+    count: Option<u64>,
+}
+
+/// Counts in the headers of a volume.
 #[derive(Debug, Clone, Copy)]
-struct Count {
+struct Recorded {
     files: u64,
-    /// As the volume's header counts them.
-    told: u64,
-    /// Whether every folder could be read.
-    is_whole: bool,
+    /// Records in the tree of files, which the header of the tree counts.
+    records: Option<u64>,
+}
+
+impl Recorded {
+    /// Whether both counts are lower than `before`: one of them alone may have been wrong.
+    fn is_less_than(self, before: Self) -> bool {
+        let fewer_records = self.records.zip(before.records).is_none_or(|(now, before)| now < before);
+        self.files < before.files && fewer_records
+    }
 }
 
 /// Volumes by where they begin on the disk and their number there.
-type Counts = BTreeMap<(u64, u32), (String, Option<Count>)>;
+type Counts = BTreeMap<(u64, u32), Found>;
 
-/// The volumes of an image that hold fewer files on the staged view than on the untouched one.
+/// The volumes of an image that hold fewer files on the staged view than on the untouched one. If the repair `changed_volumes`, one
+/// of which nothing was known before counts as well.
 pub(super) fn of(
     target: &Target,
     untouched: &Staged,
     staged: &Staged,
     options: &OpenOptions<'_>,
+    changed_volumes: bool,
     progress: &dyn Progress,
 ) -> Result<Vec<Loss>> {
     let view = |store: &Staged| counts(target, Arc::new(store.clone()), options, progress);
     let (before, after) = (view(untouched)?, view(staged)?);
     let mut losses = Vec::new();
-    for (key, (volume, after)) in &after {
-        let known = before.get(key).and_then(|(_, count)| *count);
-        let lost = match (known, after) {
-            (Some(before), Some(after)) if after.files < before.files => Some((Some(before.files), after.files)),
-            // The rest of a volume that could not be read to its end is known by its header alone.
-            (Some(before), Some(after)) if !before.is_whole && after.told < before.told => Some((Some(before.told), after.told)),
-            (None, Some(after)) if after.files == 0 && before.contains_key(key) => Some((None, 0)),
-            _ => None,
+    for (key, now) in &after {
+        let (Some(before), Some(count)) = (before.get(key), now.count) else { continue };
+        // Files whose records were not met before are known by the counts in the headers.
+        let recorded = before.recorded.zip(now.recorded);
+        let lost = match (before.count, recorded) {
+            (Some(before), _) if count < before => Some((Some(before), count)),
+            (_, Some((before, now))) => now.is_less_than(before).then_some((Some(before.files), now.files)),
+            (None, None) if changed_volumes => Some((None, count)),
+            (_, None) => None,
         };
-        losses.extend(lost.map(|(before, after)| Loss { volume: volume.clone(), before, after: Some(after) }));
+        losses.extend(lost.map(|(before, after)| Loss { volume: now.volume.clone(), before, after: Some(after) }));
     }
-    for (key, (volume, count)) in &before {
-        let is_gone = after.get(key).is_none_or(|(_, count)| count.is_none());
-        if let Some(count) = count.filter(|count| is_gone && count.files > 0) {
-            losses.push(Loss { volume: volume.clone(), before: Some(count.files), after: None });
+    for (key, before) in &before {
+        let is_gone = after.get(key).is_none_or(|now| now.count.is_none());
+        if let Some(count) = before.count.filter(|count| is_gone && *count > 0) {
+            losses.push(Loss { volume: before.volume.clone(), before: Some(count), after: None });
         }
     }
     Ok(losses)
@@ -89,17 +110,14 @@ fn counts(target: &Target, store: Arc<dyn Store>, options: &OpenOptions<'_>, pro
     let Some(map) = readable(partition::probe(&*disk))? else { return Ok(counts) };
     let Some(volumes) = readable(open::find_volumes(&disk, map.as_ref()))? else { return Ok(counts) };
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-        for (number, fs) in opened(volume, options)? {
+        for (number, recorded, fs) in opened(volume, options)? {
             let name = if volume.format == VolumeFormat::Apfs {
                 format!("volume {number} on {}", volume.place())
             } else {
                 volume.place()
             };
-            let count = match fs {
-                Some(fs) => Some(count(&*fs, progress)?),
-                None => None,
-            };
-            counts.insert((volume.range.start, number), (name, count));
+            let count = fs.map(|fs| count(&*fs, progress)).transpose()?;
+            counts.insert((volume.range.start, number), Found { volume: name, recorded, count });
         }
     }
     Ok(counts)
@@ -114,25 +132,29 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-type Opened = Vec<(u32, Option<Arc<dyn FileSystem>>)>;
+/// The numbers of volumes, the files that their headers count, and the volumes where they open.
+type Opened = Vec<(u32, Option<Recorded>, Option<Arc<dyn FileSystem>>)>;
 
 fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
     if volume.format != VolumeFormat::Apfs {
-        return Ok(vec![(1, readable(volume.open())?)]);
+        let recorded = hfsplus::recorded_counts(volume.device()).map(|(files, records)| Recorded { files, records });
+        return Ok(vec![(1, recorded, readable(volume.open())?)]);
     }
-    let Some(container) = readable(volume.container())? else { return Ok(vec![(1, None)]) };
+    let Some(container) = readable(volume.container())? else { return Ok(vec![(1, None, None)]) };
     let mut found = Opened::new();
-    for label in container.labels() {
-        let Some(label) = readable(label)? else { continue };
-        found.push((label.number, readable(volume.open_numbered(label.number, options.keys))?));
+    for summary in container.volumes() {
+        let Some(summary) = readable(summary)? else { continue };
+        let number = summary.label.number;
+        let recorded = Recorded { files: summary.files, records: None };
+        found.push((number, Some(recorded), readable(volume.open_numbered(number, options.keys))?));
     }
     Ok(found)
 }
 
 /// Files and other objects that are no folders, as far as folders can be read.
-fn count(fs: &dyn FileSystem, progress: &dyn Progress) -> Result<Count> {
+fn count(fs: &dyn FileSystem, progress: &dyn Progress) -> Result<u64> {
     progress.stage("count files", 0);
-    let mut count = Count { files: 0, told: fs.volume().files, is_whole: true };
+    let mut count = 0;
     let mut folders = vec![(fs.root(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         progress.check()?;
@@ -141,13 +163,15 @@ fn count(fs: &dyn FileSystem, progress: &dyn Progress) -> Result<Count> {
             match entry.attributes.kind {
                 FileKind::Folder if depth < DEPTH => folders.push((entry.attributes.id, depth + 1)),
                 FileKind::Folder => {}
-                _ => count.files += 1,
+                _ => count += 1,
             }
             Ok(ControlFlow::Continue(()))
         });
-        match listed {
-            Err(error) if error.kind() == Kind::Cancelled => return Err(error),
-            listed => count.is_whole &= listed.is_ok(),
+        // A folder that cannot be read to its end counts as far as it can.
+        if let Err(error) = listed
+            && error.kind() == Kind::Cancelled
+        {
+            return Err(error);
         }
     }
     Ok(count)

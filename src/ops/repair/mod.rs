@@ -32,10 +32,12 @@ use crate::store::{Open, Staged, Store};
 use crate::{Error, Kind, Result};
 
 pub use losses::Loss;
-pub use target::{Target, UNDO_SUFFIX, undo_folder};
+pub use target::{Target, undo_folder};
 pub use undo::Undone;
 
 const LAYER: &str = "repair";
+/// The layer of steps within volumes.
+const VOLUME: &str = "volume";
 
 /// Whether to repair, or only to tell what would be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -223,7 +225,8 @@ pub fn repair_target(
     if !is_changed {
         return Ok(done);
     }
-    done.losses = losses::of(target, &untouched, &staged, options, progress)?;
+    let changed_volumes = done.steps.iter().any(|(layer, _)| *layer == VOLUME);
+    done.losses = losses::of(target, &untouched, &staged, options, changed_volumes, progress)?;
     let accepted = done.losses.is_empty() || chosen.accept_loss;
     if !accepted && !chosen.confirm.map_or(Ok(false), |confirm| confirm(&done.losses))? {
         done.outcome = Outcome::LossRefused;

@@ -9,12 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{LAYER, Options};
 use crate::container::sparsebundle;
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::open::interrupted::{self, UNDO_SUFFIX};
 use crate::open::{self, OpenOptions, Stored};
 use crate::store::{Entry, Guard, Local, Lock, Meta, Open, Put, Store};
 use crate::{Error, Kind, Result};
-
-/// What is added to an image's name for the folder of its undo data.
-pub const UNDO_SUFFIX: &str = ".undo";
 
 const NO_PLACE: &str = "is in a bucket, where no undo data is kept: name a folder on this machine with `--undo-dir`";
 const NO_FOLDER: &str = "is a device, beside which no undo data is kept: name a folder with `--undo-dir`";
@@ -92,13 +90,10 @@ impl Target {
 
 /// The folder of the undo data of the image at `path`.
 pub fn undo_folder(path: &Path, undo_dir: Option<&Path>) -> PathBuf {
-    let text = path.to_string_lossy();
-    let trimmed = Path::new(text.trim_end_matches('/'));
-    let mut name = trimmed.file_name().unwrap_or_default().to_owned();
-    name.push(UNDO_SUFFIX);
-    match (undo_dir, open::remote::url(path)) {
-        (Some(folder), _) => folder.join(name),
-        (None, _) => path.with_file_name(name),
+    let beside = interrupted::undo_folder(path);
+    match undo_dir {
+        Some(folder) => folder.join(beside.file_name().unwrap_or_default()),
+        None => beside,
     }
 }
 

@@ -20,14 +20,12 @@ use std::sync::Arc;
 use super::LAYER;
 use super::target::{Target, Vault};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave, is_zero};
+use crate::open::interrupted::{self, LOG, SEALED, UNDOING};
 use crate::store::{Content, Open, Put, Staged, Store};
 use crate::{Error, Kind, Result};
 
 const HEAD: &str = "bandsaw undo 1";
-const LOG: &str = "log";
 const DATA: &str = "data";
-const SEALED: &str = "sealed";
-const UNDOING: &str = "undoing";
 const FILES: &str = "files/";
 /// Bytes that are compared and kept in one go.
 const PIECE: u64 = 1 << 20;
@@ -116,12 +114,9 @@ pub(super) fn write(target: &Target, staged: &Staged) -> Result<bool> {
 /// Refuses to begin while an interrupted repair waits to be undone.
 pub(super) fn check_finished(vault: &Vault) -> Result<()> {
     vault.check()?;
-    for number in generations(vault)? {
-        let there = |name: &str| vault.store().stat(&format!("{number}/{name}")).map(|found| found.is_some());
-        if there(LOG)? && (!there(SEALED)? || there(UNDOING)?) {
-            let message = "an earlier repair of this image was interrupted: run `bandsaw repair --undo` on it first";
-            return Err(Error::new(Kind::Conflict, LAYER, message));
-        }
+    if interrupted::is_unfinished(vault.store())? {
+        let message = "an earlier repair of this image was interrupted: run `bandsaw repair --undo` on it first";
+        return Err(Error::new(Kind::Conflict, LAYER, message));
     }
     Ok(())
 }

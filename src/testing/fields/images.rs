@@ -76,7 +76,10 @@ impl Image {
         }
         let options = OpenOptions { keys: Some(keys), ..OpenOptions::default() };
         let file = files.contains_key("").then_some(self.name);
-        contents::contents(Arc::new(store), file, &options)
+        let mut contents = contents::contents(Arc::new(store), file, &options)?;
+        // Without the journal's flag in the volume header its files are listed like all others.
+        contents.retain(|path, _| !matches!(path.as_str(), "/.journal" | "/.journal_info_block"));
+        Ok(contents)
     }
 }
 

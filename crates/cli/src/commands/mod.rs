@@ -141,7 +141,7 @@ pub(crate) enum Command {
     Check(check::Check),
     /// Say why an image does not open, and what can be done
     Diagnose(diagnose::Diagnose),
-    /// Repair what is certain: lists of a bundle, leftovers, partition map, volumes
+    /// Repair an image, and undo or commit a repair
     Repair(repair::Repair),
     /// Make an image larger or smaller, its HFS+ volume or APFS container too
     Resize(resize::Resize),

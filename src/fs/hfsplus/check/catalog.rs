@@ -12,9 +12,9 @@ use super::links::Links;
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, SYMLINK_TYPE, Thread, Variant, VolumeHeader, encoding_bit,
-    mode_type, record_flags, volume_attributes,
+    finder_flags, mode_type, record_flags, volume_attributes,
 };
-use crate::fs::hfsplus::unicode::decode_name;
+use crate::fs::hfsplus::unicode::{decode_name, redecomposed};
 
 const LAYER: &str = "hfs+ catalog";
 /// Bits that mean something for files only.
@@ -101,6 +101,15 @@ impl<'h> Catalog<'h> {
             let name = decode_name(key.name);
             return report.damage(damage(&format!("the record of {name:?} in folder {} is of no known type", key.parent)));
         };
+        let expected = match parsed {
+            CatalogRecord::Folder(_) => size_of::<FolderRaw>(),
+            CatalogRecord::File(_) => size_of::<FileRaw>(),
+            CatalogRecord::Thread(_) => data.len(),
+        };
+        if data.len() != expected {
+            let name = decode_name(key.name);
+            report.damage(damage(&format!("the record of {name:?} has {} bytes, {expected} expected", data.len())));
+        }
         match parsed {
             CatalogRecord::Thread(thread) => self.add_thread(&key, &thread, report),
             CatalogRecord::Folder(folder) => self.add_folder(&key, folder, report),
@@ -142,9 +151,12 @@ impl<'h> Catalog<'h> {
         if mode != 0 && folder.bsd.mode_type() != mode_type::FOLDER {
             report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
         }
+        if id == Cnid::ROOT && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0 {
+            report.warning(wrong(LAYER, "the name of the root folder is locked"));
+        }
         self.folders += u64::from(id != Cnid::ROOT);
         self.encodings |= encoding_bit(folder.text_encoding.get());
-        self.links.see_folder(key, folder);
+        self.links.see_folder(key, folder, report);
         self.group(key.parent).folders += 1;
         self.add_object(key, object, report);
     }
@@ -181,6 +193,10 @@ impl<'h> Catalog<'h> {
         let Object { id, parent, .. } = object;
         if key.name.is_empty() || key.name.iter().any(|unit| unit.get() == COLON) {
             report.damage(wrong(LAYER, format!("object {id} has the name {:?} on disk", decode_name(key.name))));
+        }
+        if redecomposed(key.name).is_some() {
+            let name = decode_name(key.name);
+            report.warning(wrong(LAYER, format!("the name {name:?} of object {id} is decomposed as before Mac OS X 10.2")));
         }
         if id < Cnid::FIRST_USER && id != Cnid::ROOT {
             report.damage(wrong(

@@ -178,6 +178,11 @@ pub(in crate::fs::hfsplus) const TREES: &[Case] = &[
 
 pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
     (|v| v.named("file 3", |data| data[1] = 9), Severity::Damage, "of no known type"),
+    (
+        |v| v.folder("Patient", |raw| raw.user_info.finder_flags = finder_flags::NAME_LOCKED.into()),
+        Severity::Warning,
+        "the name of the root folder is locked",
+    ),
     (|v| v.folder("folder", |raw| raw.valence = 9.into()), Severity::Warning, "says that it holds 9"),
     (|v| v.folder("folder", |raw| raw.flags = 2.into()), Severity::Warning, "bits 0 and 1 are for files"),
     (|v| v.folder("folder", |raw| raw.bsd.file_mode = 0o100_755.into()), Severity::Damage, "has mode 0o100755"),
@@ -189,6 +194,12 @@ pub(in crate::fs::hfsplus) const CATALOG: &[Case] = &[
     (|v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"), Severity::Note, "has not the type and creator"),
     (|v| v.file("file 3", |raw| raw.bsd.special = 5.into()), Severity::Warning, "has 5 names"),
     (|v| v.thread("file 3", |data| data[7] ^= 1), Severity::Damage, "its record is in folder"),
+    (|v| v.file("file 3", |file| file.record_type = record_type::FOLDER.into()), Severity::Damage, "has 248 bytes, 88 expected"),
+    (
+        |v| v.folder("folder", |folder| folder.flags = (folder.flags.get() | record_flags::HAS_LINK_CHAIN).into()),
+        Severity::Warning,
+        "is not the target of any",
+    ),
     (|v| v.thread("file 3", |data| data[11] ^= 1), Severity::Damage, "has another name than its record"),
     (|v| v.thread("file 3", |data| data[1] = 3), Severity::Damage, "has the wrong type"),
     (|v| v.thread("inner", |data| data[7] = 200), Severity::Damage, "leads to folder 200"),

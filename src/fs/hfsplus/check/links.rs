@@ -70,7 +70,7 @@ pub(super) struct Links {
 
 impl Links {
     /// Records come in the order of the catalog: the root first, then what lies in it.
-    pub(super) fn see_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw) {
+    pub(super) fn see_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw, report: &mut Report) {
         let id = Cnid(folder.folder_id.get());
         let private = Private { id, created: folder.dates.create.get() };
         if key.parent == Cnid::ROOT_PARENT {
@@ -84,6 +84,11 @@ impl Links {
         {
             let chained = folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0;
             self.folder_inodes.insert(number, Target { id: id.0, count: 0, first: 0, chained });
+        } else if folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
+            report.warning(wrong(
+                LAYER,
+                format!("folder {id} is marked as part of a chain of links, and is not the target of any"),
+            ));
         }
     }
 

@@ -10,7 +10,7 @@ use zerocopy::big_endian::{U16, U32};
 use super::objects::{Body, Object, Objects};
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{Cnid, FILE_LINK_TYPE, FileRaw, mode_type, record_flags};
-use crate::fs::hfsplus::links::{FILES_FOLDER, ORPHAN, inode_number};
+use crate::fs::hfsplus::links::{FILES_FOLDER, FOLDERS_FOLDER, ORPHAN, inode_number};
 use crate::fs::hfsplus::unicode::{decode_name, units};
 
 /// The numbers of the files that are links to folders.
@@ -142,6 +142,14 @@ fn correct_counts_elsewhere(objects: &mut Objects, steps: &mut Steps) {
             wrong = true;
         }
         if wrong {
+            steps.add("correct counts and chains of hard links", || object.shown());
+        }
+    }
+    let is_of_links = |object: &Object| *object.name == *units(FOLDERS_FOLDER);
+    let targets: HashSet<u32> =
+        objects.all.iter().filter(|object| object.parent == Cnid::ROOT.0 && is_of_links(object)).map(Object::id).collect();
+    for object in objects.all.iter_mut().filter(|object| object.is_folder() && !targets.contains(&object.parent)) {
+        if object.set_flags(record_flags::HAS_LINK_CHAIN, 0) {
             steps.add("correct counts and chains of hard links", || object.shown());
         }
     }

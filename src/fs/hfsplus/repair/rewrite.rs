@@ -177,7 +177,8 @@ impl Rewrite<'_> {
             TreeKind::Catalog(_) => (CATALOG_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS),
             TreeKind::Attributes => (ATTRIBUTES_MAX_KEY_LENGTH, VARIABLE_INDEX_KEYS),
         };
-        let clump = if spec.clump > 0 && spec.clump.is_multiple_of(size) { spec.clump } else { (unit * size).max(node) };
+        let is_right = |clump: &u32| *clump > 0 && self.header.is_file_clump(*clump);
+        let clump = [spec.clump, (unit * size).max(node)].into_iter().find(is_right).unwrap_or(size);
         let kind = build::TreeKind {
             node_size: spec.node_size,
             max_key_length,

@@ -3,6 +3,7 @@
 use zerocopy::big_endian::U16;
 
 use super::tables::{CLASSES, DECOMPOSED, POOL};
+use crate::fs::hfsplus::layout::MAX_NAME_UNITS;
 
 const HANGUL: std::ops::RangeInclusive<u16> = 0xAC00..=0xD7A3;
 
@@ -22,6 +23,46 @@ pub(super) fn push(char: char, out: &mut Vec<U16>) {
         // Above U+FFFF nothing decomposes.
         Err(_) => super::push_units(char, out),
     }
+}
+
+/// Characters that decompose since Mac OS X 10.2. Earlier systems stored them whole, which Apple's checker rejects.
+const DECOMPOSED_LATER: [std::ops::RangeInclusive<u16>; 19] = [
+    0x01F8..=0x01F9,
+    0x0218..=0x021B,
+    0x021E..=0x021F,
+    0x0226..=0x0233,
+    0x0400..=0x0400,
+    0x040D..=0x040D,
+    0x0450..=0x0450,
+    0x045D..=0x045D,
+    0x04EC..=0x04ED,
+    0x0622..=0x0626,
+    0x06C0..=0x06C0,
+    0x06C2..=0x06C2,
+    0x06D3..=0x06D3,
+    0x0A33..=0x0A33,
+    0x0A36..=0x0A36,
+    0x0DDA..=0x0DDA,
+    0x0DDC..=0x0DDE,
+    0x1026..=0x1026,
+    0xFB1D..=0xFB1D,
+];
+
+/// `name` with the decompositions of Mac OS X 10.2 and later; `None` if it has them, or would get too long.
+pub(crate) fn redecomposed(name: &[U16]) -> Option<Vec<U16>> {
+    let is_later = |unit: &U16| DECOMPOSED_LATER.iter().any(|range| range.contains(&unit.get()));
+    if !name.iter().any(is_later) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(name.len() + 8);
+    for unit in name {
+        match char::from_u32(u32::from(unit.get())).filter(|_| is_later(unit)) {
+            Some(char) => push(char, &mut out),
+            None => out.push(*unit),
+        }
+    }
+    reorder(&mut out);
+    (out.len() <= MAX_NAME_UNITS).then_some(out)
 }
 
 /// A Hangul syllable is arithmetic: leading consonant, vowel, and perhaps a trailing consonant.

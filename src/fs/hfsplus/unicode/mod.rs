@@ -13,6 +13,7 @@ use std::cmp::Ordering;
 use zerocopy::big_endian::U16;
 
 pub use self::compose::composed;
+pub(crate) use self::decompose::redecomposed;
 use super::layout::{MAX_ATTRIBUTE_NAME_UNITS, MAX_NAME_UNITS};
 use crate::{Error, Kind, Result};
 

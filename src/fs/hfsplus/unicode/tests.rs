@@ -189,3 +189,15 @@ proptest! {
         prop_assert!(swapped || back == disk);
     }
 }
+
+#[test]
+fn names_of_old_systems_are_decomposed_again() {
+    let whole: Vec<U16> = [0x61, 0x022D, 0x0301].map(U16::new).into();
+    let decomposed: Vec<U16> = [0x61, 0x6F, 0x0303, 0x0304, 0x0301].map(U16::new).into();
+    assert_eq!(redecomposed(&whole), Some(decomposed.clone()));
+    assert_eq!(redecomposed(&decomposed), None);
+    // Whole as they may be: Apple's checker accepts what always decomposed.
+    assert_eq!(redecomposed(&[U16::new(0xE9)]), None);
+    let long = vec![U16::new(0x022D); 200];
+    assert_eq!(redecomposed(&long), None, "the name would be too long");
+}

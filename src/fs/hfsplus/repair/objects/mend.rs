@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use zerocopy::big_endian::U16;
 
 use super::{Body, Lead, Object, Objects};
-use crate::fs::hfsplus::layout::{BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, mode_type, record_type};
+use crate::fs::hfsplus::layout::{BsdInfoRaw, Cnid, DatesRaw, FolderRaw, MAX_NAME_UNITS, finder_flags, mode_type, record_type};
 use crate::fs::hfsplus::repair::steps::Steps;
 use crate::fs::hfsplus::unicode::units;
 
@@ -30,7 +30,13 @@ impl Objects {
     }
 
     fn mend_root(&mut self, steps: &mut Steps) {
-        if self.all.iter().any(Self::is_root) {
+        if let Some(root) = self.all.iter_mut().find(|object| Self::is_root(object)) {
+            if let Body::Folder(folder) = &mut root.body
+                && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
+            {
+                folder.user_info.finder_flags = (folder.user_info.finder_flags.get() & !finder_flags::NAME_LOCKED).into();
+                steps.add("unlock the name of the root folder", String::new);
+            }
             return;
         }
         let misplaced = self.all.iter().position(|object| object.is_folder() && object.id() == Cnid::ROOT.0);

@@ -4,15 +4,15 @@ mod mend;
 
 use std::collections::{HashMap, HashSet};
 
-use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::steps::Steps;
 use crate::fs::hfsplus::layout::{
     BsdInfoRaw, CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, Thread, Variant, VolumeHeader, encoding_bit,
-    record_flags,
+    mode_type, record_flags, record_type,
 };
-use crate::fs::hfsplus::unicode::{NameOrder, decode_name};
+use crate::fs::hfsplus::unicode::{NameOrder, decode_name, redecomposed};
 
 /// A folder or file under its name.
 #[derive(Debug)]
@@ -26,6 +26,20 @@ pub(super) struct Object {
 pub(super) enum Body {
     Folder(FolderRaw),
     File(FileRaw),
+}
+
+impl Body {
+    /// The object in a record whose type is that of the other kind, by the record's length and the object's mode.
+    fn mistyped(data: &[u8]) -> Option<Self> {
+        let (kind, _) = U16::ref_from_prefix(data).ok()?;
+        if let Ok(file) = FileRaw::read_from_bytes(data) {
+            let is_file = kind.get() == record_type::FOLDER && mode_type::OF_FILES.contains(&file.bsd.mode_type());
+            return is_file.then_some(Self::File(FileRaw { record_type: record_type::FILE.into(), ..file }));
+        }
+        let folder = FolderRaw::read_from_bytes(data).ok()?;
+        let is_folder = kind.get() == record_type::FILE && folder.bsd.mode_type() == mode_type::FOLDER;
+        is_folder.then_some(Self::Folder(FolderRaw { record_type: record_type::FOLDER.into(), ..folder }))
+    }
 }
 
 impl Object {
@@ -92,6 +106,17 @@ struct Lead {
     folder: bool,
 }
 
+/// A name as it is to be stored.
+fn name_of(name: &[U16], steps: &mut Steps) -> Box<[U16]> {
+    match redecomposed(name) {
+        Some(name) => {
+            steps.add("decompose names", || format!("{:?}", decode_name(&name)));
+            name.into()
+        }
+        None => name.into(),
+    }
+}
+
 /// All objects of the volume.
 #[derive(Debug)]
 pub(super) struct Objects {
@@ -119,12 +144,18 @@ impl Objects {
         };
         for record in records {
             let Some((key, data)) = CatalogKey::split(&record) else { continue };
-            let (parent, name) = (key.parent.0, Box::from(key.name));
+            let (parent, name) = (key.parent.0, name_of(key.name, steps));
+            if let Some(body) = Body::mistyped(data) {
+                let object = Object { parent, name, body };
+                steps.add("correct the types of records", || object.shown());
+                objects.all.push(object);
+                continue;
+            }
             match CatalogRecord::parse(data) {
                 Some(CatalogRecord::Folder(folder)) => objects.all.push(Object { parent, name, body: Body::Folder(*folder) }),
                 Some(CatalogRecord::File(file)) => objects.all.push(Object { parent, name, body: Body::File(*file) }),
                 Some(CatalogRecord::Thread(thread)) if name.is_empty() => {
-                    let lead = Lead { parent: thread.parent.0, name: thread.name.into(), folder: thread.folder };
+                    let lead = Lead { parent: thread.parent.0, name: name_of(thread.name, steps), folder: thread.folder };
                     objects.threads.insert(parent, lead);
                 }
                 Some(CatalogRecord::Thread(_)) | None => {
