@@ -1,15 +1,13 @@
 //! Checking APFS containers of other people.
 
-mod common;
-
+use crate::common::corpus;
+use crate::common::opened;
 use bandsaw::crypt::Secret;
 use bandsaw::fs::VolumeKey;
 use bandsaw::open::VolumeFormat;
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::{Error, Kind};
-use common::corpus;
-use common::opened;
 
 /// Excerpts: the container is longer than the image, which is damage and the only one.
 const CUT_SHORT: [&str; 3] = ["apfs-container-chain", "apfs-content", "newtua-apfs-decmpfs"];

@@ -1,10 +1,9 @@
 //! Power cuts while an APFS volume is changed: every write of a recorded run leaves the checkpoint before or the one after, and
 //! what is found can be changed further.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::changing::{World, bytes, operate, read_into};
 use bandsaw::crypt::Secret;
 use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
@@ -15,7 +14,6 @@ use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::{PowerCut, Random};
-use common::changing::{World, bytes, operate, read_into};
 
 const LEN: u64 = 2 << 20;
 const SNAPSHOT: &str = "kept";

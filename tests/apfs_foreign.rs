@@ -1,18 +1,16 @@
 //! APFS volumes made by macOS, changed: what was there before is there afterwards, and so is what snapshots have.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::common::changing::{World, operate, read_into};
+use crate::common::corpus;
 use bandsaw::Kind;
 use bandsaw::crypt::Secret;
 use bandsaw::device::{BlockDevice, Memory};
 use bandsaw::fs::apfs::{ApfsMut, Container, WriteOptions};
 use bandsaw::fs::{FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, LockedVolume, VolumeKey};
 use bandsaw::testing::Random;
-use common::changing::{World, operate, read_into};
-use common::corpus;
 
 /// Snapshots of a volume that are compared.
 const SNAPSHOTS: usize = 8;

@@ -1,18 +1,16 @@
 //! APFS containers of other people, read: every volume, name, size, sum, link and attribute that is known of them.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::corpus::{self, Image, KnownFile, sha256};
+use crate::common::opened;
 use bandsaw::Kind;
 use bandsaw::crypt::Secret;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Slice};
 use bandsaw::fs::apfs::{Apfs, Container, Locking};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, LockedVolume, VolumeKey};
-use common::corpus::{self, Image, KnownFile, sha256};
-use common::opened;
 
 /// The bytes of the container at `offset` of an image, as a window on its disk.
 fn window(image: &Image, offset: u64, scratch: &Path) -> Arc<dyn BlockDevice> {

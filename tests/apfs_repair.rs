@@ -1,9 +1,8 @@
 //! Falling back to an older checkpoint of an APFS container, and power cuts meanwhile.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::changing::bytes;
 use bandsaw::Kind;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::fs::apfs::build::{NewVolume, Options, Plan};
@@ -14,7 +13,6 @@ use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
-use common::changing::bytes;
 
 const LEN: u64 = 2 << 20;
 const BLOCK: u64 = 4096;

@@ -1,10 +1,10 @@
 //! ASIF: what every device must do, power cuts, real images, and images that are wrong.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::common::corpus;
+use crate::common::small_asif::{SMALL, small_image, with_small_chunks};
 use bandsaw::container::asif::{self, Asif, CreateOptions, LayerKind};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Extent, ExtentKind, Info, Leave, Lent, Memory};
 use bandsaw::problem::{Problems, Severity};
@@ -15,8 +15,6 @@ use bandsaw::testing::model::{Model, operations};
 use bandsaw::testing::power_cut::Survival;
 use bandsaw::testing::{Random, conformance};
 use bandsaw::{Kind, Result};
-use common::corpus;
-use common::small_asif::{SMALL, small_image, with_small_chunks};
 use proptest::prelude::*;
 use uuid::Uuid;
 

@@ -1,12 +1,11 @@
 //! `open::examine`, which is `bandsaw check`: every kind of damage to every container is found, with its severity and place,
 //! what is sound is sound, and nothing is changed.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::common::{corpus, opened};
 use bandsaw::container::Format;
 use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::crypt::{Device, KeyWrap, LEAST_ITERATIONS, Protection, Secret};
@@ -19,7 +18,6 @@ use bandsaw::problem::Severity::{self, Damage, Note, Warning};
 use bandsaw::progress::Silent;
 use bandsaw::store::Local;
 use bandsaw::testing::fuzz;
-use common::{corpus, opened};
 
 /// A disk with a GPT and a volume.
 fn disk() -> Vec<u8> {

@@ -1,18 +1,16 @@
 //! Images made, replaced and opened again.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::common::converting::names;
 use bandsaw::container::Format;
 use bandsaw::container::asif::{self, Asif};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Leave};
 use bandsaw::open::{self, CreateOptions, Draft, FileDraft, Image, Layer, NewMode, OpenOptions};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Kind, Result};
-use common::converting::names;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,10 +1,10 @@
 //! Images of other people, opened: the disk in each has the known sum, and what cannot be read is refused by name.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 
+use crate::common::corpus::{self, sha256};
+use crate::common::opened::{self, KINDS};
 use bandsaw::Kind;
 use bandsaw::address::VolumeSelector;
 use bandsaw::crypt::{KeyWrap, Secret, WayIn};
@@ -14,8 +14,6 @@ use bandsaw::ops::repair::{How, Options, repair};
 use bandsaw::ops::verify::verify;
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
-use common::corpus::{self, sha256};
-use common::opened::{self, KINDS};
 
 fn disk_sum(image: &Image) -> String {
     let disk = image.disk();

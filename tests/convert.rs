@@ -1,13 +1,13 @@
 //! Disks moved from container to container: the same bytes, and no more of them than before.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::converting::{StopAfter, names, open_as};
+use crate::common::corpus;
 use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::device::{Access, BlockDeviceExt, ExtentKind};
@@ -18,8 +18,6 @@ use bandsaw::ops::create::{self, NewVolume, Source};
 use bandsaw::ops::space::FreeSpace;
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::{Progress, Silent};
-use common::converting::{StopAfter, names, open_as};
-use common::corpus;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 70 * MIB + 1536;

@@ -1,10 +1,9 @@
 //! Conversions that are broken off and gone on with.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
+use crate::common::converting::{StopAfter, names, open_as};
 use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::crypt::{Encryption, LEAST_ITERATIONS, Secret};
@@ -12,7 +11,6 @@ use bandsaw::open::{self, CreateOptions, Image, Keys, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
 use bandsaw::ops::convert::{ConvertOptions, resume};
 use bandsaw::progress::Silent;
-use common::converting::{StopAfter, names, open_as};
 
 const MIB: u64 = 1 << 20;
 /// Four steps and a bit, mostly holes.

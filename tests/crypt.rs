@@ -1,14 +1,12 @@
 //! Encrypted images made by macOS give up their contents to their passwords, and to nothing else.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::common::corpus;
 use bandsaw::crypt::{Device, KeyWrap, Locked, Protection, Secret};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Leave, Memory};
 use bandsaw::{Kind, Result};
-use common::corpus;
 
 fn open(bytes: &[u8], passphrase: &[u8]) -> Result<Device> {
     let file = Arc::new(Memory::read_only(bytes));

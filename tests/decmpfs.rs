@@ -1,12 +1,10 @@
 //! Compressed files made by macOS: what comes out of them has the known sums.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::corpus::{self, Image, sha256};
 use bandsaw::decmpfs::contents;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory};
-use common::corpus::{self, Image, sha256};
 
 /// The attribute of a file of `size` bytes compressed as type `number`.
 fn attribute(number: u32, size: u64, payload: &[u8]) -> Vec<u8> {

@@ -1,13 +1,11 @@
 //! Checking HFS+ volumes of other people.
 
-mod common;
-
+use crate::common::corpus;
+use crate::common::opened;
 use bandsaw::fs::FreeMapExt;
 use bandsaw::fs::hfsplus::{self, Probed, probe};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
-use common::corpus;
-use common::opened;
 
 #[test]
 fn volumes_made_by_macos_are_in_order() {

@@ -1,20 +1,18 @@
 //! HFS+ volumes of other people, read: every name, size, sum, link and attribute that is known of them.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::common::corpus::{self, Image, KnownFile, sha256};
+use crate::common::opened;
 use bandsaw::decmpfs;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, Memory, Slice};
 use bandsaw::fs::hfsplus::{HfsPlus, Probed, probe};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, Timestamp};
 use bandsaw::{Error, Kind};
-use common::corpus::{self, Image, KnownFile, sha256};
-use common::opened;
 
 /// Everything in a volume by path.
 fn walk(volume: &HfsPlus) -> BTreeMap<String, Attributes> {

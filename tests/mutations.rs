@@ -4,8 +4,6 @@
 //!
 //! The images are read by child processes, so that their memory can be limited and a hang be ended.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::corpus;
 use bandsaw::address::VolumeSelector;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
@@ -26,7 +25,6 @@ use bandsaw::partition::gpt::{Geometry, Guids};
 use bandsaw::partition::{APPLE_HFS, gpt};
 use bandsaw::progress::Silent;
 use bandsaw::testing::{Random, fuzz, mutate, udif, walk};
-use common::corpus;
 
 /// Broken copies of each image.
 const COPIES: u64 = 200;
@@ -233,7 +231,7 @@ fn read_in_child(folder: &Path, name: &str, first: u64) -> String {
     let mut child = Command::new("sh")
         .args(["-c", &format!("ulimit -v {ADDRESS_SPACE} 2>/dev/null; ulimit -d {MEMORY} 2>/dev/null; exec \"$0\" \"$@\"")])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "mutations::child", "--nocapture"])
         .stdout(Stdio::null())
         .env(JOB, format!("{first} {name} {}", folder.display()))
         .spawn()

@@ -1,11 +1,9 @@
 //! Maps that others wrote: those of the corpus, and Apple partition maps and MBRs by hand after docs/formats/raw.md §2.3.
 
-mod common;
-
+use crate::common::corpus;
 use bandsaw::device::Memory;
 use bandsaw::partition::gpt::Guids;
 use bandsaw::partition::{self, Map, Scheme, TypeId, gpt};
-use common::corpus;
 
 fn probe(bytes: &[u8]) -> Option<Map> {
     partition::probe(&Memory::from(bytes.to_vec())).unwrap()

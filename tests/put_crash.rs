@@ -1,10 +1,9 @@
 //! Power cuts while files are put into a volume: each is what it was, or what it is to be, or not there; nothing else is seen.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::changing::{World, read_into};
 use bandsaw::device::{BlockDevice, Leave};
 use bandsaw::fs::apfs::{self, ApfsMut, Container};
 use bandsaw::fs::hfsplus::{self, HfsPlusMut};
@@ -14,7 +13,6 @@ use bandsaw::ops::put::{PutOptions, put};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
-use common::changing::{World, read_into};
 
 const LEN: u64 = 2 << 20;
 const CREATED: Timestamp = Timestamp::from_seconds(1_700_000_000);

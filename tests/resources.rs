@@ -1,11 +1,10 @@
 //! Resources of finished images: added, replaced and removed without a byte of the disk, or of its sums, changing.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::common::corpus;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{self, Cut, Resource, licence};
@@ -17,7 +16,6 @@ use bandsaw::ops::verify::verify;
 use bandsaw::progress::Silent;
 use bandsaw::testing::{Random, udif as sample};
 use bandsaw::{Kind, Result};
-use common::corpus;
 
 const LEN: usize = 400 * 512;
 

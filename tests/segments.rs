@@ -1,11 +1,10 @@
 //! Images cut into the files of a set, opened as such, and joined again; and sets of which something is wrong.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::common::converting::names;
 use bandsaw::codec::Codec;
 use bandsaw::container::Format;
 use bandsaw::container::udif::Cut;
@@ -16,7 +15,6 @@ use bandsaw::ops::verify::verify;
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::testing::{Random, udif};
 use bandsaw::{Error, Kind, Result};
-use common::converting::names;
 use tempfile::TempDir;
 
 const LEN: usize = 2000 * 512;

@@ -1,10 +1,9 @@
 //! What is freed in an APFS container returns outside, whoever has the keys of its volumes: `du` and `compact --dry-run` foretell it,
 //! blocks among it that wait for older checkpoints.
 
-mod common;
-
 use std::path::Path;
 
+use crate::common::changing::{World, read_into};
 use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
 use bandsaw::device::Access;
@@ -16,7 +15,6 @@ use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::trim::{before_use, check_fully, trim};
 use bandsaw::ops::usage::{HostUsage, ImageUsage};
 use bandsaw::progress::Silent;
-use common::changing::{World, read_into};
 
 const MIB: u64 = 1 << 20;
 

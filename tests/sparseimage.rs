@@ -1,9 +1,8 @@
 //! Sparse images (UDSP): what every device must do, power cuts, real images, and images that are wrong.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::corpus;
 use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage, default_band_size};
 use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Leave, Memory};
 use bandsaw::problem::{Problems, Severity};
@@ -12,7 +11,6 @@ use bandsaw::store::{LocalFile, MemoryStore, Open, Store};
 use bandsaw::testing::model::{Model, operations};
 use bandsaw::testing::power_cut::Survival;
 use bandsaw::testing::{Random, conformance};
-use common::corpus;
 use proptest::prelude::*;
 
 fn create(file: Arc<dyn BlockDevice>, len: u64, band_size: u64) -> SparseImage {

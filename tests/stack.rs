@@ -1,12 +1,11 @@
 //! Stacks: what every device must do, power cuts, what shows from where, and that what is below the top is left alone.
 
-mod common;
-
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::common::small_asif::{SMALL, small_image};
 use bandsaw::container::asif::{Asif, CreateOptions, LayerKind};
 use bandsaw::container::overlay::Overlay;
 use bandsaw::container::stack::{Role, Stack};
@@ -16,7 +15,6 @@ use bandsaw::testing::model::{Model, operations};
 use bandsaw::testing::power_cut::Survival;
 use bandsaw::testing::{Random, conformance, mutate};
 use bandsaw::{Kind, Result};
-use common::small_asif::{SMALL, small_image};
 use proptest::prelude::*;
 use uuid::Uuid;
 

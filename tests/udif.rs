@@ -1,9 +1,9 @@
 //! UDIF images made by macOS decode to what is known of them, and their stored sums agree.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::corpus::{self, Image};
+use crate::common::opened;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{self, Udif};
 use bandsaw::crypt::{Device, Locked};
@@ -12,8 +12,6 @@ use bandsaw::open;
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::progress::Silent;
 use bandsaw::{Kind, Result};
-use common::corpus::{self, Image};
-use common::opened;
 
 /// The UDIF file of an image, decrypted if it is encrypted.
 fn file(image: &Image) -> Option<Arc<dyn BlockDevice>> {

@@ -70,7 +70,7 @@ fn read_in_child(image: &[u8]) {
     let output = Command::new("sh")
         .args(["-c", &format!("ulimit -d {MEMORY} 2>/dev/null; exec \"$0\" \"$@\"")])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "udif_memory::child", "--nocapture"])
         .env(JOB, &path)
         .output()
         .unwrap();

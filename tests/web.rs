@@ -1,8 +1,6 @@
 //! Images behind http, read by ranges from a server made here.
 #![cfg(feature = "s3")]
 
-mod common;
-
 use std::path::Path;
 
 use bandsaw::Kind;
@@ -10,7 +8,7 @@ use bandsaw::container::Format;
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::open::{self, Image, OpenOptions};
 
-use common::server::{Conduct, Server};
+use crate::common::server::{Conduct, Server};
 
 /// A blank raw disk of 12 MiB with something in its middle.
 fn disk() -> Vec<u8> {

@@ -15,8 +15,8 @@ use bandsaw::store::{
 };
 use bandsaw::testing::Random;
 
-use super::common::ceph::Ceph;
 use super::new_prefix;
+use crate::common::ceph::Ceph;
 
 /// What a process that this test starts is to do: `write ENDPOINT PREFIX CACHE FLUSH FIRST`, `race ENDPOINT PREFIX ROUNDS`.
 const JOB: &str = "BANDSAW_OBJECT_STORE_JOB";
@@ -51,7 +51,7 @@ fn cached(folder: &str, flush: &str) -> RemoteOptions {
 
 fn child(job: &[&str]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "killed::job", "--nocapture"]).env(JOB, job.join("\n"));
+    command.args(["--exact", "object_store::killed::job", "--nocapture"]).env(JOB, job.join("\n"));
     command.stdout(Stdio::piped()).spawn().unwrap() // what it complains of is seen
 }
 

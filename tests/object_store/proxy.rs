@@ -12,8 +12,8 @@ use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Bucket, BucketOptions, BucketPlace, Objects, Remote, RemoteOptions};
 use bandsaw::testing::Random;
 
-use super::common::ceph::Ceph;
 use super::{new_prefix, options};
+use crate::common::ceph::Ceph;
 
 /// Between a client and a server.
 struct Proxy {

@@ -1,12 +1,10 @@
 //! `bench` as its users call it: what is measured, kept, shown and compared, and what is left when something goes wrong.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use common::Scratch;
+use crate::common::Scratch;
 use serde_json::Value;
 
 /// What the browser does with the page; says `sound` if all of it went well.
@@ -50,7 +48,7 @@ fn a_folder_is_measured_and_its_results_are_kept() {
     }
     let page = fs::read_to_string(scratch.path("run.html")).unwrap();
     assert!(!page.contains("https://") && page.matches("http://").count() == page.matches("http://www.w3.org/2000/svg").count());
-    common::browse(&scratch, "run.html", VISIT);
+    crate::common::browse(&scratch, "run.html", VISIT);
     let again = scratch.fails(4, &[SHORT, &["-o", "run.json"]].concat());
     assert!(again.contains("--overwrite"), "{again}");
 }
@@ -73,7 +71,8 @@ fn results_are_told_even_where_they_cannot_be_kept() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     assert!(
-        String::from_utf8_lossy(&output.stdout).contains("Theil-Sen rate") && common::stderr(&output).contains("--overwrite")
+        String::from_utf8_lossy(&output.stdout).contains("Theil-Sen rate")
+            && crate::common::stderr(&output).contains("--overwrite")
     );
     assert_eq!(fs::read_to_string(scratch.path("run.json")).unwrap(), "theirs");
     fs::create_dir(scratch.path("folder.json")).unwrap();
@@ -101,7 +100,7 @@ fn runs_are_compared_and_gates_hold() {
     scratch.ok(&["bench", "gate", "a.json", "--against", "slow.json", "--min-ratio", "0.9"]);
     let refused = scratch.run(&["bench", "gate", "slow.json", "--against", "a.json", "--min-ratio", "0.9"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(common::stderr(&refused).contains("host, write"));
+    assert!(crate::common::stderr(&refused).contains("host, write"));
     assert!(scratch.fails(3, &["bench", "gate", "a.json", "--min-ratio", "0.9"]).contains("--against"));
     scratch.fails(2, &["bench", "gate", "slow.json", "--against", "a.json", "--min-ratio", "nan"]);
     scratch.write("other.json", r#"{"schema": 99}"#);
@@ -114,7 +113,7 @@ fn runs_are_compared_and_gates_hold() {
 fn it_says_what_it_would_write() {
     let scratch = scratch();
     let plan = scratch.run(&["bench", "files", "work", "--dry-run", "--scale", "0.001"]);
-    let said = common::stderr(&plan);
+    let said = crate::common::stderr(&plan);
     assert!(said.contains("160 files of 53.3 MB") && said.contains(" % of that"), "{said}");
     let single = scratch.json(&["bench", "files", "work", "--single", "100000", "--caches", "keep"]);
     assert_eq!(single["series"][0]["samples"].as_array().unwrap().len(), 2);
@@ -193,7 +192,7 @@ fn images_are_held_against_the_host() {
     let space = bundle["space"].as_array().unwrap();
     let written = space.iter().find(|space| space["at"] == "read, detached").unwrap();
     assert!(written["in_use"].as_u64().unwrap() > 1_000_000 && written["bands"].as_u64().unwrap() > 0);
-    common::browse(&scratch, "run.html", VISIT);
+    crate::common::browse(&scratch, "run.html", VISIT);
     let gate = scratch.run(&["bench", "gate", "run.json", "--min-ratio", "1000"]);
     assert_eq!(gate.status.code(), Some(1));
     assert!(scratch.ok(&["bench", "gate", "run.json", "--min-ratio", "0"]).contains("yes"));
@@ -382,9 +381,9 @@ fn on_small_disk(scratch: &Scratch, before: &str, meanwhile: &str, args: &[&str]
     let mut unshare = std::process::Command::new("unshare");
     unshare.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_bandsaw")]).args(args);
     let output = unshare.current_dir(scratch.path(".")).output().ok()?;
-    let refused = output.status.code() == Some(99) || common::stderr(&output).starts_with("unshare:");
+    let refused = output.status.code() == Some(99) || crate::common::stderr(&output).starts_with("unshare:");
     if refused {
-        eprintln!("skipped: a disk cannot be mounted here: {}", common::stderr(&output));
+        eprintln!("skipped: a disk cannot be mounted here: {}", crate::common::stderr(&output));
     }
     (!refused).then_some(output)
 }
@@ -394,7 +393,7 @@ fn on_small_disk(scratch: &Scratch, before: &str, meanwhile: &str, args: &[&str]
 fn disks_that_fail_are_left_as_they_were() {
     let scratch = scratch();
     let failed = |output: std::process::Output, word: &str| {
-        let said = common::stderr(&output);
+        let said = crate::common::stderr(&output);
         assert!(output.status.code() == Some(1) && said.contains(word), "{:?}: {said}", output.status);
     };
     // Full before anything begins.
@@ -410,7 +409,11 @@ fn disks_that_fail_are_left_as_they_were() {
     let remove = "until_there \"ls work/*/003-*\"; rm work/*/001-*";
     let files = ["bench", "files", "work", "--sizes", "1MB", "--sets", "3", "--pause", "3"];
     let gone = on_small_disk(&scratch, "true", remove, &files).unwrap();
-    assert!(!gone.status.success() && common::stderr(&gone).contains("work/bandsaw-bench-"), "{}", common::stderr(&gone));
+    assert!(
+        !gone.status.success() && crate::common::stderr(&gone).contains("work/bandsaw-bench-"),
+        "{}",
+        crate::common::stderr(&gone)
+    );
     assert_ne!(gone.status.code(), Some(98));
     // Nothing can be made in it.
     let files = ["bench", "files", "work", "--scale", "0.0001"];
@@ -433,7 +436,7 @@ fn images_that_cannot_be_are_refused_before() {
         }
     }
     assert!(scratch.fails(1, &["bench", "images", "work", "--scale", "1000"]).contains("--scale"));
-    let plan = common::stderr(&scratch.run(&images(&["--dry-run"])));
+    let plan = crate::common::stderr(&scratch.run(&images(&["--dry-run"])));
     assert!(plan.contains("5 subjects"), "{plan}");
     assert!(is_empty(&scratch, "work"));
 }

@@ -3,7 +3,6 @@
 
 #[path = "../../../tests/common/ceph.rs"]
 mod ceph;
-mod common;
 #[path = "common/hostile.rs"]
 mod hostile;
 
@@ -14,11 +13,11 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
+use crate::common::{Scratch, stderr};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, LocalCache, OpenOptions, Reach};
 use bandsaw::store::FlushTo;
 use ceph::Ceph;
-use common::{Scratch, stderr};
 use hostile::Deed;
 use serde_json::Value;
 

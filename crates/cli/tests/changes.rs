@@ -1,8 +1,6 @@
 //! Verbs that change what is in an image.
 
-mod common;
-
-use common::Scratch;
+use crate::common::Scratch;
 use serde_json::Value;
 
 /// An image with a volume, in each of the containers that can be changed.
@@ -193,7 +191,7 @@ fn at_once(scratch: &Scratch, lines: &[Vec<String>]) -> Vec<(i32, String)> {
     };
     let children: Vec<_> = lines.iter().map(start).collect();
     let ended = children.into_iter().map(|child| child.wait_with_output().unwrap());
-    ended.map(|output| (output.status.code().unwrap(), common::stderr(&output))).collect()
+    ended.map(|output| (output.status.code().unwrap(), crate::common::stderr(&output))).collect()
 }
 
 /// Writers and readers of one image that begin at the same moment take turns, or are told that it is in use. None of them takes what

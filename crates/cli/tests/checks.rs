@@ -1,10 +1,8 @@
 //! `check`, `diagnose` and `repair`, as a user runs them.
 
-mod common;
-
 use std::fs;
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 use serde_json::Value;
 
 /// A raw image and a bundle of the same folder.
@@ -164,7 +162,7 @@ fn repair_mends_the_ends_of_sparse_images() {
 
 /// Everything in a folder but locks.
 fn files(scratch: &Scratch, name: &str) -> Vec<String> {
-    let all = common::inventory(&scratch.path(name)).into_iter().filter(|line| !line.starts_with("lock: "));
+    let all = crate::common::inventory(&scratch.path(name)).into_iter().filter(|line| !line.starts_with("lock: "));
     // Times and modes are told by others.
     all.map(|line| line.split(": ").next().unwrap_or_default().to_owned() + line.split(" bytes ").last().unwrap_or_default())
         .collect()
@@ -278,7 +276,7 @@ fn files_are_given_up_only_when_told_to() {
                 disk[header..header + 14].fill(0xAA);
             }
         });
-        assert_eq!(scratch.run(&["ls", "x.img"]).status.success(), false, "{opens}");
+        assert!(!scratch.run(&["ls", "x.img"]).status.success(), "{opens}");
         let damaged = fs::read(scratch.path("x.img")).unwrap();
         for dry_run in [&["-n"][..], &[]] {
             let stopped = facts(&scratch, 9, &[&["repair", "x.img"], dry_run].concat());

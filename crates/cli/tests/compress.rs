@@ -1,8 +1,6 @@
 //! Files stored compressed within their volume, and as they are again.
 
-mod common;
-
-use common::Scratch;
+use crate::common::Scratch;
 use serde_json::Value;
 
 fn text(len: usize) -> Vec<u8> {

@@ -1,11 +1,9 @@
 //! Compressed images through the command: summed, cut and joined, with licences, and with signatures that are not lost.
 
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 const FORMATS: [&str; 6] = ["udro", "udco", "udzo", "udbz", "ulfo", "ulmo"];
 

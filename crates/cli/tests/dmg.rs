@@ -1,10 +1,8 @@
 //! `dmg`: images to hand out.
 
-mod common;
-
 use std::fs;
 
-use common::Scratch;
+use crate::common::Scratch;
 
 fn source() -> Scratch {
     let scratch = Scratch::new();
@@ -43,7 +41,7 @@ fn the_same_source_gives_the_same_bytes() {
     for name in ["a.dmg", "b.dmg"] {
         let args: Vec<_> = WISHES.split(' ').filter(|word| !word.is_empty()).chain(["-o", name]).collect();
         let made = scratch.command(&args).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
-        assert!(made.status.success(), "{}", common::stderr(&made));
+        assert!(made.status.success(), "{}", crate::common::stderr(&made));
         // Read, and so looked at, in between.
         fs::read(scratch.path("build/Read me.txt")).unwrap();
         fs::write(scratch.path("picture.png"), "picture").unwrap();

@@ -2,14 +2,12 @@
 //!
 //! What else they want of a Mac are stand-ins of a line or two: `ditto` copies, `sw_vers` tells a version.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::Scratch;
+use crate::common::Scratch;
 
 /// A folder to be packed, and `bin`, whose programs come before the system's.
 fn scratch() -> Scratch {

@@ -1,17 +1,15 @@
 //! Every verb on an encrypted image: as on a plain one with the passphrase, and in clear words without it.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::{Scratch, stderr};
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave, Memory};
 use bandsaw::store::Local;
-use common::{Scratch, stderr};
 
 const ADDED: &str = "added with the passphrase";
 

@@ -1,8 +1,6 @@
 //! Encrypted APFS volumes: made, changed and opened, with the passphrase and with the recovery key.
 
-mod common;
-
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 const ITERATIONS: [&str; 2] = ["--iterations", "150000"];
 

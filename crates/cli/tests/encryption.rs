@@ -1,11 +1,9 @@
 //! Images encrypted by the command, with passphrases from wherever they may come.
 
-mod common;
-
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 const QUICK: [&str; 2] = ["--iterations", "150000"];
 

@@ -1,11 +1,9 @@
 //! Compressed and encrypted images made by macOS, through the command.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 /// An image of the corpus, or `None` and a word about it.
 fn image(test: &str, name: &str) -> Option<PathBuf> {

@@ -1,14 +1,12 @@
 //! `bandsaw format`: new volumes in images that exist.
 
-mod common;
-
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
+use crate::common::Scratch;
 use bandsaw::device::{BlockDevice, Memory};
 use bandsaw::partition::gpt::{self, Guids, NewPartition};
 use bandsaw::partition::{APPLE_HFS, EFI_SYSTEM};
-use common::Scratch;
 
 const MIB: u64 = 1 << 20;
 

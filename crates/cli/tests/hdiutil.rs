@@ -1,12 +1,10 @@
 //! The face of hdiutil: as programs call it.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Output;
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 /// The command under the name `hdiutil`, with these words, and this on standard input.
 fn hdiutil(scratch: &Scratch, line: &str, input: &[u8]) -> Output {

@@ -1,11 +1,9 @@
 //! Every verb explains itself, and the manual says the same.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::Scratch;
+use crate::common::Scratch;
 
 /// The verbs that `bandsaw --help` lists.
 fn verbs(scratch: &Scratch) -> Vec<String> {
@@ -42,7 +40,7 @@ fn examples_parse() {
             // Measuring would take a minute and more: its folder is not there.
             let words: Vec<_> = words.map(|word| if verb == "bench" && word == "." { "nowhere" } else { word }).collect();
             let output = scratch.run(&words);
-            assert_ne!(output.status.code(), Some(2), "{line}: {}", common::stderr(&output));
+            assert_ne!(output.status.code(), Some(2), "{line}: {}", crate::common::stderr(&output));
         }
     }
 }

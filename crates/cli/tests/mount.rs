@@ -1,8 +1,6 @@
 //! `mount`, `attach` and `detach`: how they begin, what programs see, how they end. Skipped, by name, where there is no FUSE.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 use serde_json::Value;
 
 /// A scratch folder with a registry of its own, whose mounts go with it.

@@ -1,7 +1,5 @@
 //! What opens encrypted images, through the command: `passwd`, `isencrypted`, `erase-keys` and private keys.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -10,10 +8,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Scratch, stderr};
 use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
 use bandsaw::device::{BlockDevice, Leave};
 use bandsaw::store::{LocalFile, Open};
-use common::{Scratch, stderr};
 
 /// An encrypted image `secret.img` that holds a volume, and files with passphrases: `old` opens it, `new` does not.
 fn encrypted() -> Scratch {

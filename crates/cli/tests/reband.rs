@@ -1,13 +1,11 @@
 //! Bands of another size, in place, as a user gets them: stopped, killed, gone on with.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Scratch;
+use crate::common::Scratch;
 
 const MIB: usize = 1 << 20;
 
@@ -71,7 +69,7 @@ fn stopped_and_killed_it_loses_nothing() {
     let refused = scratch.fails(4, &["trim", "x.sparsebundle"]);
     assert!(refused.contains("bandsaw reband"), "{refused}");
     let checked = scratch.run(&["check", "x.sparsebundle"]);
-    assert_eq!(checked.status.code(), Some(8), "no damage: {}", common::stderr(&checked));
+    assert_eq!(checked.status.code(), Some(8), "no damage: {}", crate::common::stderr(&checked));
     assert!(scratch.fails(4, &["reband", "x.sparsebundle", "--band-size", "64m"]).contains("finish that before"));
 
     let mut child = begin(&scratch);

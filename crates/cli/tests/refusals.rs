@@ -1,10 +1,8 @@
 //! What is refused, with which exit code, and that nothing changes by it.
 
-mod common;
-
 use std::fs;
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 #[test]
 fn a_file_that_is_no_image_is_never_taken_for_one() {
@@ -197,12 +195,12 @@ fn secrets_of_addresses_are_not_shown() {
         for verb in ["info", "ls", "check", "diagnose", "report", "isencrypted"] {
             for more in [&["--json"][..], &[]] {
                 let output = scratch.run(&[&[verb, "--timeout", "1", address], more].concat());
-                let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), common::stderr(&output));
+                let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), crate::common::stderr(&output));
                 assert!(!said.contains("PW0rd"), "{verb} {address}: {said}");
             }
         }
     }
     let output =
         scratch.command(&["info", "s3://bucket/x"]).env("AWS_ENDPOINT_URL", "http://u:PW0rd@127.0.0.1:9").output().unwrap();
-    assert!(!output.status.success() && !common::stderr(&output).contains("PW0rd"), "{}", common::stderr(&output));
+    assert!(!output.status.success() && !crate::common::stderr(&output).contains("PW0rd"), "{}", crate::common::stderr(&output));
 }

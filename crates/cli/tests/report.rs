@@ -1,8 +1,6 @@
 //! The page that `report` writes, opened in a real browser: hover, zoom, dark, narrow, no console error, nothing fetched.
 
-mod common;
-
-use common::Scratch;
+use crate::common::Scratch;
 
 /// What the browser does with the page; says `sound` if all of it went well.
 const VISIT: &str = include_str!("report/visit.js");
@@ -42,5 +40,5 @@ fn a_browser_shows_it() {
     let scratch = Scratch::new();
     image(&scratch);
     scratch.ok(&["report", "Docs.sparsebundle", "-o", "report.html"]);
-    common::browse(&scratch, "report.html", VISIT);
+    crate::common::browse(&scratch, "report.html", VISIT);
 }

@@ -1,11 +1,9 @@
 //! A folder becomes an image, is looked at with every verb, and becomes a folder again.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use common::{MARCH, Scratch, inventory, stderr};
+use crate::common::{MARCH, Scratch, inventory, stderr};
 use serde_json::Value;
 
 fn strings<'a>(array: &'a Value, key: &str) -> Vec<&'a str> {
@@ -80,7 +78,7 @@ fn sparse_files_hold_what_a_bundle_holds() {
     scratch.ok(&["create", "e.dmg", "--format", "asif", "--sector-size", "4096", "--from", "src"]);
     let output = scratch.run(&["info", "e.dmg"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("sectors    4 KiB (4096 bytes)"));
-    assert!(common::stderr(&output).contains("is ASIF (Apple sparse image), though its name ends in .dmg"));
+    assert!(crate::common::stderr(&output).contains("is ASIF (Apple sparse image), though its name ends in .dmg"));
     assert_eq!(scratch.json(&["info", "e.dmg"])["partition_map"]["block_size"], 4096);
 }
 
@@ -94,7 +92,7 @@ fn a_disk_goes_to_standard_output_and_is_summed() {
     for args in [&["convert", "a.sparsebundle", "-"][..], &["convert", "-o", "-", "--format", "udto", "a.sparsebundle"]] {
         let output = scratch.run(args);
         assert!(output.status.success() && output.stdout == raw);
-        assert!(common::stderr(&output).contains("read"), "what was done is told aside");
+        assert!(crate::common::stderr(&output).contains("read"), "what was done is told aside");
     }
     scratch.fails(6, &["convert", "a.sparsebundle", "-", "--format", "udsb"]);
     let line = scratch.ok(&["checksum", "--type", "CRC32", "a.sparsebundle", "a.img"]);
@@ -180,8 +178,8 @@ fn a_part_is_extracted_and_nothing_overwritten() {
     assert_eq!(inventory(&scratch.path("out")), inventory(&src.join("Letters")));
     fs::write(scratch.path("out/Letters").with_file_name(MARCH), "mine").unwrap();
     let output = scratch.run(&["extract", "x.sparsebundle:/Letters", "out"]);
-    assert_eq!(output.status.code(), Some(4), "{}", common::stderr(&output));
-    assert!(common::stderr(&output).contains(MARCH));
+    assert_eq!(output.status.code(), Some(4), "{}", crate::common::stderr(&output));
+    assert!(crate::common::stderr(&output).contains(MARCH));
     assert_eq!(fs::read(scratch.path("out/Letters").with_file_name(MARCH)).unwrap(), b"mine");
     scratch.ok(&["extract", "--overwrite", "x.sparsebundle:/Letters", "out"]);
     assert_eq!(inventory(&scratch.path("out")), inventory(&src.join("Letters")));
@@ -254,7 +252,7 @@ fn archives_go_in_and_come_out() {
     scratch.ok(&["create", "x.img", "--from", "src"]);
     scratch.ok(&["extract", "x.img", "--tar", "all.tar"]);
     let output = scratch.run(&["extract", "x.img", "--tar", "-"]);
-    assert!(output.status.success() && common::stderr(&output).contains("7 files"), "{}", common::stderr(&output));
+    assert!(output.status.success() && crate::common::stderr(&output).contains("7 files"), "{}", crate::common::stderr(&output));
     assert!(output.stdout == fs::read(scratch.path("all.tar")).unwrap());
     assert!(scratch.fails(4, &["extract", "x.img", "--tar", "all.tar"]).contains("--overwrite"));
 

@@ -1,14 +1,12 @@
 //! `serve` and `list`: how they begin, what they tell, how they end.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use common::Scratch;
+use crate::common::Scratch;
 use serde_json::Value;
 
 /// A server that runs until it is told to end.

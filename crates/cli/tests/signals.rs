@@ -1,14 +1,12 @@
 //! Ctrl-C, and readers that leave early.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Scratch;
+use crate::common::Scratch;
 
 /// Starts `bandsaw`, sends `signal` once something beside the sources has appeared, and returns the exit code.
 fn interrupted(scratch: &Scratch, signal: &str, args: &[&str]) -> Option<i32> {
@@ -161,7 +159,7 @@ fn what_a_killed_run_leaves_goes_with_the_next() {
         scratch.write(&format!(".{image}.new-mine"), "mine");
         let output = scratch.run(&["create", image, "--size", "2m", "--overwrite"]);
         assert!(output.status.success());
-        assert!(common::stderr(&output).contains(&left[0]), "{}", common::stderr(&output));
+        assert!(crate::common::stderr(&output).contains(&left[0]), "{}", crate::common::stderr(&output));
         assert!(left.iter().all(|name| !scratch.path(name).exists()));
         assert_eq!(fs::read(scratch.path(&format!(".{image}.new-mine"))).unwrap(), b"mine");
     }
@@ -179,7 +177,7 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
         command.current_dir(scratch.path("")).output().unwrap()
     };
     let output = put("x.sparseimage:/bytes");
-    let said = common::stderr(&output);
+    let said = crate::common::stderr(&output);
     assert!(
         output.status.code() == Some(1) && said.contains("too large") && said.contains("ulimit -f"),
         "{:?}: {said}",

@@ -1,8 +1,6 @@
 //! `du`, `trim` and `compact` as a user runs them.
 
-mod common;
-
-use common::Scratch;
+use crate::common::Scratch;
 
 #[test]
 fn what_rm_frees_returns() {
@@ -130,7 +128,7 @@ fn a_locked_image_is_measured_from_outside() {
     scratch.ok(&["create", "s.dmg", "--size", "1m", "--encrypt", "--passfile", "key", "--quiet"]);
     let locked = scratch.command(&["du", "--json", "--passenv", "NO_SUCH", "s.dmg"]).output().unwrap();
     let facts: serde_json::Value = serde_json::from_slice(&locked.stdout).unwrap_or_default();
-    assert!(facts["items"][0]["problem"].is_string(), "{facts} {}", common::stderr(&locked));
+    assert!(facts["items"][0]["problem"].is_string(), "{facts} {}", crate::common::stderr(&locked));
     assert!(facts["items"][0]["size_on_disk"].as_u64().unwrap() > 1 << 20);
 }
 

@@ -1,12 +1,10 @@
 //! Layers over images, through the command: `--shadow`, and `stack`.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::{Scratch, stderr};
+use crate::common::{Scratch, stderr};
 
 /// A disk image called `base.img` or so with a volume on it.
 fn base(scratch: &Scratch, name: &str) {
@@ -65,7 +63,7 @@ fn any_image_takes_a_shadow() {
     for name in ["b.sparsebundle", "b.sparseimage", "b.asif"] {
         scratch.ok(&["convert", "base.img", name]);
         let images = || {
-            let all = common::inventory(&scratch.path("."));
+            let all = crate::common::inventory(&scratch.path("."));
             all.into_iter().filter(|line| !line.contains(".shadow")).collect::<Vec<_>>()
         };
         let before = images();

@@ -1,12 +1,10 @@
 //! The handshake, option by option.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{ACK, Client, context, go, server};
 use bandsaw::device::{BlockDevice, Memory};
 use bandsaw_nbd::{Export, Options, Server};
-use common::{ACK, Client, context, go, server};
 
 const UNSUPPORTED: u32 = 0x8000_0001;
 const POLICY: u32 = 0x8000_0002;
@@ -72,7 +70,7 @@ fn contexts_want_structured_replies_and_an_export() {
     // Contexts are those of one export.
     client.option(7, &go("", &[]));
     client.structured = true;
-    assert_eq!(client.status(0, 0, 512), Err(common::INVAL));
+    assert_eq!(client.status(0, 0, 512), Err(crate::common::INVAL));
     client.leave();
 }
 

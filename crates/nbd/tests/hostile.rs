@@ -1,15 +1,13 @@
 //! Clients that mean no good, or do not know better.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Client, go};
 use bandsaw::device::{BlockDevice, Memory};
 use bandsaw_nbd::{Export, Limits, Listener, Options, Server};
-use common::{Client, go};
 use proptest::prelude::*;
 
 fn memory() -> Arc<dyn BlockDevice> {
@@ -102,7 +100,7 @@ fn more_clients_than_may_be() {
     let mut three = Client::greeted(&server);
     assert_eq!(three.option(7, &go("", &[]))[0].0, 0x8000_0007);
     one.leave();
-    assert_eq!(three.option(7, &go("", &[])).last().unwrap().0, common::ACK);
+    assert_eq!(three.option(7, &go("", &[])).last().unwrap().0, crate::common::ACK);
     assert!(three.read(0, 0, 512).is_ok());
     three.leave();
     two.leave();
@@ -129,7 +127,7 @@ fn a_client_that_does_not_read() {
     let server = limited(Limits::default());
     let mut greedy = Client::new(&server, true);
     for _ in 0..64 {
-        greedy.request(0, common::READ, 0, 1 << 20, &[]);
+        greedy.request(0, crate::common::READ, 0, 1 << 20, &[]);
     }
     let mut other = Client::new(&server, true);
     assert!(other.read(0, 0, 1 << 20).is_ok());
@@ -155,7 +153,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
         bytes.extend(cookie.to_be_bytes());
         bytes.extend(offset.to_be_bytes());
         bytes.extend(len.to_be_bytes());
-        if command == common::WRITE && cookie % 4 > 0 {
+        if command == crate::common::WRITE && cookie % 4 > 0 {
             bytes.resize(28 + len as usize, 7);
         }
         bytes

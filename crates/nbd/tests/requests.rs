@@ -1,7 +1,5 @@
 //! What requests do, in simple and in structured replies, done at once or by helpers.
 
-mod common;
-
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -9,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::common::*;
 use bandsaw::Result;
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt, Extent, Info, Leave, Lent, Memory};
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::testing::Random;
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyDevice};
 use bandsaw_nbd::{Export, Options, Server};
-use common::*;
 
 const LEN: u64 = 4 << 20;
 

@@ -11,12 +11,14 @@ use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, wrong};
 use crate::fs::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, SYMLINK_TYPE, Thread, Variant, VolumeHeader, encoding_bit,
-    finder_flags, mode_type, record_flags, volume_attributes,
+    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS, SYMLINK_TYPE, Thread, ThreadHeadRaw,
+    Variant, VolumeHeader, encoding_bit, finder_flags, mode_type, record_flags, volume_attributes,
 };
 use crate::fs::hfsplus::unicode::{decode_name, redecomposed};
 
 const LAYER: &str = "hfs+ catalog";
+/// Bytes of a thread with the longest name; shorter ones may be padded to that.
+const MAX_THREAD: usize = size_of::<ThreadHeadRaw>() + 2 * MAX_NAME_UNITS;
 /// Bits that mean something for files only.
 const FILE_FLAGS: u16 = 0x0001 | record_flags::THREAD_EXISTS;
 /// A colon separates paths on old systems and is stored as a slash.
@@ -104,7 +106,7 @@ impl<'h> Catalog<'h> {
         let expected = match parsed {
             CatalogRecord::Folder(_) => size_of::<FolderRaw>(),
             CatalogRecord::File(_) => size_of::<FileRaw>(),
-            CatalogRecord::Thread(_) => data.len(),
+            CatalogRecord::Thread(_) => data.len().min(MAX_THREAD),
         };
         if data.len() != expected {
             let name = decode_name(key.name);

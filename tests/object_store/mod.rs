@@ -1,8 +1,6 @@
 //! Buckets of real stores, started here: Ceph through its S3 gateway, and versitygw.
 #![cfg(feature = "s3")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod killed;
 mod proxy;
 
@@ -20,8 +18,8 @@ use bandsaw::store::{
 };
 use bandsaw::testing::{Random, conformance};
 
-use common::ceph::Ceph;
-use common::versity::Versity;
+use crate::common::ceph::Ceph;
+use crate::common::versity::Versity;
 
 /// A prefix that nobody has used.
 fn new_prefix() -> String {

@@ -1,0 +1,5 @@
+//! All tests of the benchmarks.
+
+mod files;
+mod scipy;
+mod space;
