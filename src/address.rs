@@ -93,7 +93,7 @@ impl Address {
         Self { image: image.into(), volume: None, snapshot: None, path: None }
     }
 
-    /// Whether only an image is named, or (to a command that takes both) a host file.
+    /// Returns whether only an image is named, or (to a command that takes both) a host file.
     pub fn is_bare(&self) -> bool {
         self.volume.is_none() && self.path.is_none()
     }

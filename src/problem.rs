@@ -65,12 +65,12 @@ impl Problems {
         &self.told
     }
 
-    /// How many more there are than told.
+    /// Returns how many more there are than told.
     pub fn untold(&self) -> u64 {
         self.counts.iter().sum::<u64>() - self.told.len() as u64
     }
 
-    /// How many are of this severity, told or not.
+    /// Returns how many are of this severity, told or not.
     pub fn count(&self, severity: Severity) -> u64 {
         self.counts[severity as usize]
     }

@@ -14,7 +14,7 @@ pub trait Progress: Sync {
     fn stage(&self, name: &str, total: u64);
     /// `n` more units of the stage are done.
     fn advance(&self, n: u64);
-    /// Whether the work is to stop at the next safe point, leaving no damage.
+    /// Returns whether the work is to stop at the next safe point, leaving no damage.
     fn cancelled(&self) -> bool;
 }
 

@@ -13,7 +13,7 @@ const TAIL: usize = 512;
 pub struct Foreign {
     /// What the file is.
     pub name: &'static str,
-    /// Whether it is one of Apple's image formats, which a later version will read.
+    /// True if it is one of Apple's image formats, which a later version will read.
     pub later: bool,
 }
 

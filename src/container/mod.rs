@@ -151,32 +151,32 @@ impl Format {
         }
     }
 
-    /// Whether this version reads it.
+    /// Returns whether this version reads it.
     pub const fn can_read(self) -> bool {
         self.can_write()
     }
 
-    /// Whether this version makes it.
+    /// Returns whether this version makes it.
     pub const fn can_write(self) -> bool {
         self.can_change() || self.is_udif()
     }
 
-    /// Whether the disk in an image can be changed. What cannot be is made whole, of a disk that is there.
+    /// Returns whether the disk in an image can be changed. What cannot be is made whole, of a disk that is there.
     pub const fn can_change(self) -> bool {
         matches!(self, Self::Udrw | Self::Udto | Self::Udsb | Self::Udsp | Self::Asif)
     }
 
-    /// Whether its disk is cut in bands, whose size can be chosen.
+    /// Returns whether its disk is cut in bands, whose size can be chosen.
     pub const fn has_bands(self) -> bool {
         matches!(self, Self::Udsb | Self::Udsp)
     }
 
-    /// Whether the disk's bytes are the file's.
+    /// Returns whether the disk's bytes are the file's.
     pub const fn is_plain(self) -> bool {
         matches!(self, Self::Udrw | Self::Udto)
     }
 
-    /// Whether it is a kind of UDIF. They differ only in how chunks are compressed.
+    /// Returns whether it is a kind of UDIF. They differ only in how chunks are compressed.
     pub const fn is_udif(self) -> bool {
         matches!(self, Self::Udro | Self::Udco | Self::Udzo | Self::Udbz | Self::Ulfo | Self::Ulmo)
     }
@@ -193,7 +193,7 @@ impl Format {
         }
     }
 
-    /// Whether people expect this format under the extension of `path`. An extension that tells nothing fits all.
+    /// Returns whether people expect this format under the extension of `path`. An extension that tells nothing fits all.
     pub fn fits_name(self, path: &Path) -> bool {
         match Self::from_extension(path) {
             None => true,

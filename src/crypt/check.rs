@@ -88,7 +88,7 @@ fn header_end(header: &Header, end: u64) -> Needed {
     Needed { end, why: format!("{} bytes of data from byte {}", header.data_size, header.data_offset) }
 }
 
-/// Whether the file holds what its header tells, and little more.
+/// Returns whether the file holds what its header tells, and little more.
 fn check_end(needed: &Needed, len: u64, problems: &mut Problems) {
     let Needed { end, why } = needed;
     if *end > len {

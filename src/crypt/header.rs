@@ -38,12 +38,12 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether some passphrase opens it.
+    /// Returns whether some passphrase opens it.
     pub fn has_passphrase(&self) -> bool {
         self.ways_in.iter().any(|way| matches!(way, WayIn::Passphrase { .. }))
     }
 
-    /// How many ways in its header has room for.
+    /// Returns how many ways in its header has room for.
     pub fn most_ways_in(&self) -> u64 {
         match self.version {
             1 => 1,
@@ -51,7 +51,7 @@ impl Description {
         }
     }
 
-    /// Whether some private key opens it.
+    /// Returns whether some private key opens it.
     pub fn has_public_key(&self) -> bool {
         self.ways_in.iter().any(|way| matches!(way, WayIn::PublicKey { .. }))
     }
@@ -290,7 +290,7 @@ impl Locked {
         }
     }
 
-    /// Whether the format is one that we write.
+    /// Returns whether the format is one that we write.
     pub(super) fn writable(&self) -> bool {
         matches!(self.version, Version::Two { .. })
     }

@@ -4,7 +4,7 @@ use super::{LAYER, Method};
 use crate::codec::{self, Codec};
 use crate::{Error, Kind, Result};
 
-/// Whether a chunk that begins with `first` is stored as it is, behind that byte.
+/// Returns whether a chunk that begins with `first` is stored as it is, behind that byte.
 fn is_stored(method: Method, first: u8) -> bool {
     match method {
         Method::Stored => true,

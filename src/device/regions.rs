@@ -22,7 +22,7 @@ pub(crate) fn blank(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Whether `range` reads as zeros. What lies past the end of the device counts as zeros.
+/// Returns whether `range` reads as zeros. What lies past the end of the device counts as zeros.
 pub(crate) fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
     let end = range.end.min(device.info().len);
     let (mut at, mut buf) = (range.start, Vec::new());
@@ -41,7 +41,7 @@ pub(crate) fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<boo
     Ok(true)
 }
 
-/// Whether the `len` bytes at `one` and at `other` are the same. What lies past the end of the device counts as zeros.
+/// Returns whether the `len` bytes at `one` and at `other` are the same. What lies past the end of the device counts as zeros.
 pub(crate) fn are_equal(device: &dyn BlockDevice, one: u64, other: u64, len: u64) -> Result<bool> {
     let device_len = device.info().len;
     let (mut done, mut left, mut right) = (0, Vec::new(), Vec::new());
@@ -89,10 +89,36 @@ pub(crate) fn copy(device: &dyn BlockDevice, from: u64, to: u64, len: u64) -> Re
     Ok(())
 }
 
+/// Gives `target` the length and the bytes of `source`. Holes stay holes.
+pub(crate) fn copy_all(source: &dyn BlockDevice, target: &dyn BlockDevice) -> Result<()> {
+    let len = source.info().len;
+    target.set_len(0, Leave::Zeros)?;
+    target.set_len(len, Leave::Zeros)?;
+    let (mut at, mut buf) = (0, Vec::new());
+    while at < len {
+        let extent = source.extent_at(at..len)?;
+        let piece = if extent.kind == ExtentKind::Data { extent.len.min(PIECE) } else { extent.len };
+        if extent.kind == ExtentKind::Data {
+            buf.resize(piece as usize, 0);
+            source.read_at(at, &mut buf)?;
+            target.write_at(at, &buf)?;
+        }
+        at += piece;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::device::{BlockDeviceExt, Memory};
+
+    #[test]
+    fn a_copy_has_the_same_length_and_bytes() {
+        let (source, target) = (striped(), Memory::from(vec![9; 3 << 20]));
+        copy_all(&source, &target).unwrap();
+        assert!(target.to_vec() == source.to_vec());
+    }
 
     fn striped() -> Memory {
         let device = Memory::zeros(2 << 20);

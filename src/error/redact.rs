@@ -71,7 +71,7 @@ impl Secrets {
         }
     }
 
-    /// Whether nothing is secret.
+    /// Returns whether nothing is secret.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

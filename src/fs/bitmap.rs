@@ -31,7 +31,8 @@ pub(super) fn clear_bits(bytes: &mut [u8], range: Range<usize>) {
     flipped(part);
 }
 
-/// Whether the bit `at` is set, and the first one after it, up to `end`, that is not the same. All of them lie within `bytes`.
+/// Returns whether the bit `at` is set, and the first one after it, up to `end`, that is not the same. All of them lie within
+/// `bytes`.
 pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
     let set = bytes[at / 8] & 1 << (at % 8) != 0;
     let mut bit = at;
@@ -46,7 +47,7 @@ pub(super) fn run_at(bytes: &[u8], at: usize, end: usize) -> (bool, usize) {
     (set, end)
 }
 
-/// How many of the first `end` bits are not set.
+/// Returns how many of the first `end` bits are not set.
 pub(super) fn count_clear(bytes: &[u8], end: usize) -> usize {
     let whole: usize = bytes[..end / 8].iter().map(|byte| byte.count_zeros() as usize).sum();
     let rest = if end.is_multiple_of(8) { 0 } else { (!bytes[end / 8] & ((1 << (end % 8)) - 1)).count_ones() as usize };

@@ -13,9 +13,9 @@ use crate::Result;
 /// This is the volume as it was when the map was opened, with the changes that wait in its journal made: the map is of no
 /// use any more once the volume changes.
 pub trait FreeMap: fmt::Debug + Send + Sync {
-    /// Whether the volume was left in order, so that the map tells the truth: cleanly unmounted, with nothing waiting in a
-    /// journal. Where it was not, what is free here may still be somebody's file. Whether to go by it all the same is for
-    /// the caller to decide.
+    /// Returns whether the volume was left in order, so that the map tells the truth: cleanly unmounted, with nothing waiting in
+    /// a journal. Where it was not, what is free here may still be somebody's file. Whether to go by it all the same is for the
+    /// caller to decide.
     fn is_in_order(&self) -> bool;
 
     /// The first free bytes from `at` on, up to the next that are used; `None` if there are none.

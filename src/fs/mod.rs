@@ -133,7 +133,7 @@ pub struct Attributes {
     pub accessed: Option<Timestamp>,
     /// When it was last backed up.
     pub backed_up: Option<Timestamp>,
-    /// Whether it has extended attributes beyond Finder info and resource fork.
+    /// True if it has extended attributes beyond Finder info and resource fork.
     pub has_xattrs: bool,
 }
 
@@ -170,13 +170,13 @@ pub struct VolumeInfo {
     pub name: String,
     /// The volume's UUID where it has one.
     pub uuid: Option<uuid::Uuid>,
-    /// Whether `A` and `a` are different names.
+    /// True if `A` and `a` are different names.
     pub case_sensitive: bool,
-    /// Whether changes go through a journal.
+    /// True if changes go through a journal.
     pub journaled: bool,
-    /// Whether it was cleanly unmounted (and no journal waits to be replayed).
+    /// True if it was cleanly unmounted (and no journal waits to be replayed).
     pub clean: bool,
-    /// Whether files may have holes, for which nothing is stored.
+    /// True if files may have holes, for which nothing is stored.
     pub holes: bool,
     /// Bytes of an allocation block.
     pub block_size: u32,

@@ -19,8 +19,8 @@ pub struct SizeLimits {
 /// Its device is as long as the longer of what the volume has and what it is to have: whoever wants it to grow makes the
 /// device longer first, whoever wants it to shrink cuts the device afterwards.
 pub trait ResizeVolume {
-    /// How long it can be. The least is an estimate, for what lies in the way gets into more pieces: a volume may refuse to
-    /// get so short.
+    /// Returns how long it can be. The least is an estimate, for what lies in the way gets into more pieces: a volume may refuse
+    /// to get so short.
     fn limits(&self) -> Result<SizeLimits>;
 
     /// Makes the volume end within its device's first `len` bytes, and as near to their end as its blocks allow. What lies

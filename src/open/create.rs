@@ -31,7 +31,7 @@ pub struct CreateOptions {
     pub band_size: Option<u64>,
     /// Bytes of a sector, of formats that have a choice: 512 or 4096. `None`: 512.
     pub sector_size: Option<u32>,
-    /// Whether an image that exists is to be replaced.
+    /// True if an image that exists is to be replaced.
     pub overwrite: bool,
     /// Whether and how the image is encrypted.
     pub encryption: Option<Encryption>,

@@ -55,9 +55,9 @@ pub struct Examination {
     pub layers: Vec<Judged>,
     /// What is wrong with them.
     pub problems: Problems,
-    /// Whether compressed files are decoded.
+    /// True if compressed files are decoded.
     decoding: bool,
-    /// Whether volumes are left to somebody else.
+    /// True if volumes are left to somebody else.
     only_outside: bool,
 }
 

@@ -39,7 +39,7 @@ pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     }
 }
 
-/// Whether one of the repairs in a folder of undo data was interrupted, or its undo.
+/// Returns whether one of the repairs in a folder of undo data was interrupted, or its undo.
 pub(crate) fn is_unfinished(undo: &dyn Store) -> Result<bool> {
     let mut numbers = Vec::new();
     undo.list("", &mut |entry| {

@@ -240,7 +240,7 @@ mod reach {
         Remote::open(objects, &RemoteOptions { access, steal: reach.steal_lease, cache, ..RemoteOptions::default() })
     }
 
-    /// Whether there is a bundle, or was one.
+    /// Returns whether there is a bundle, or was one.
     fn is_bundle(objects: &dyn Objects) -> Result<bool> {
         let has_log = has_any(objects, ".bandsaw/manifest/", &|_| true)?;
         Ok(has_log || objects.stat("Info.plist")?.is_some() || objects.stat("Info.bckup")?.is_some())

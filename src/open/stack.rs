@@ -57,7 +57,7 @@ pub struct LayerOptions {
     pub len: Option<u64>,
     /// Bytes of a block: 512 or 4096. `None`: the sectors of the disk below.
     pub block: Option<u32>,
-    /// Whether a layer, or other image, that exists is to be replaced.
+    /// True if a layer, or other image, that exists is to be replaced.
     pub overwrite: bool,
 }
 
@@ -179,7 +179,7 @@ impl Below {
         self.links.last().map_or(Uuid::nil(), |link| link.identity.uuid)
     }
 
-    /// Whether a layer over it would lie directly on a cache.
+    /// Returns whether a layer over it would lie directly on a cache.
     pub(crate) fn ends_with_cache(&self) -> bool {
         self.links.last().is_some_and(|link| link.identity.is_cache)
     }

@@ -61,12 +61,12 @@ fn cut_off(map: &Map) -> Option<Error> {
     })
 }
 
-/// Whether the file has bytes that make no whole sector, as a blank disk never has.
+/// Returns whether the file has bytes that make no whole sector, as a blank disk never has.
 fn has_odd_bytes(layers: &[Layer]) -> bool {
     layers.iter().any(|layer| matches!(layer, Layer::Raw(raw) if raw.trailing() > 0))
 }
 
-/// Whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
+/// Returns whether a disk of at least a sector is all zeros. Holes are not read, and anything else ends it at once.
 pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
     let len = disk.info().len;
     if len == 0 {

@@ -59,7 +59,7 @@ impl VolumeFormat {
         }
     }
 
-    /// Whether this version reads it.
+    /// Returns whether this version reads it.
     pub const fn is_supported(self) -> bool {
         matches!(self, Self::HfsPlus | Self::Hfsx | Self::Apfs)
     }
@@ -84,7 +84,7 @@ pub struct Volume {
     pub(super) checkpoint: Option<u64>,
     /// Of an HFS+ volume how many bytes of nodes are kept in memory.
     pub(super) cache: usize,
-    /// Whether it is opened for changes although a quick check finds damage.
+    /// True if it is opened for changes although a quick check finds damage.
     pub(super) change_damaged: bool,
     /// Of an HFS+ volume whether the files of its journal are listed.
     pub(super) system_files: bool,

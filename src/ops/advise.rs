@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// How many bands a full disk should have there at most.
+    /// Returns how many bands a full disk should have there at most.
     const fn most_bands(self) -> u64 {
         match self {
             Self::Local => 65_536,

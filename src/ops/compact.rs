@@ -67,7 +67,7 @@ pub struct Compacted {
     pub after: u64,
     /// Bytes that were zeros and in use, as far as is known, and were given back.
     pub zeros: u64,
-    /// Whether parts of files could be given back. Where they could not, only whole bands, and chunks, were.
+    /// True if parts of files could be given back. Where they could not, only whole bands, and chunks, were.
     pub parts: bool,
     /// Why volumes were left as they are: place and reason of each.
     pub refused: Vec<(String, Error)>,
@@ -129,7 +129,7 @@ pub fn compact(image: &Image, options: &Options, progress: &dyn Progress) -> Res
     Ok(Compacted { before: trimmed.before, after, zeros: given, parts: trimmed.parts, refused: refused(free) })
 }
 
-/// Whether zeros are to be looked for.
+/// Returns whether zeros are to be looked for.
 fn wants_zeros(options: &Options, free: &FreeSpace) -> bool {
     options.zeros.unwrap_or_else(|| free.is_unknown())
 }

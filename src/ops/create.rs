@@ -50,7 +50,7 @@ pub struct CreateOptions {
     pub sector_size: Option<u32>,
     /// How hard UDZO is compressed. `None`: level 1.
     pub level: Option<Level>,
-    /// Whether an image that exists is to be replaced.
+    /// True if an image that exists is to be replaced.
     pub overwrite: bool,
     /// What is on the disk. `None`: nothing, it is blank.
     pub volume: Option<NewVolume>,

@@ -263,7 +263,7 @@ impl Page {
     }
 }
 
-/// How many files the disk would be in with bands of another size, as far as the present ones tell.
+/// Returns how many files the disk would be in with bands of another size, as far as the present ones tell.
 fn files(map: &SpaceMap, size: u64) -> u64 {
     let (mut files, mut last) = (0, None);
     for unit in map.units.iter().filter(|unit| map.fill(unit) != Fill::Free) {

@@ -223,7 +223,7 @@ impl<'a> Plan<'a> {
         Ok(Self { disk, volume, room, partition })
     }
 
-    /// Whether something lies behind the volume, so that it cannot move the end of the disk.
+    /// Returns whether something lies behind the volume, so that it cannot move the end of the disk.
     fn is_last(&self) -> bool {
         self.room.end == u64::MAX
     }
@@ -240,7 +240,7 @@ impl<'a> Plan<'a> {
         Err(Error::unsupported(LAYER, message))
     }
 
-    /// How long the volume can be.
+    /// Returns how long the volume can be.
     fn volume_limits(&self) -> Result<SizeLimits> {
         self.volume.open_resizable(Arc::new(Overlay::new(self.volume.device().clone(), TRIED)))?.limits()
     }

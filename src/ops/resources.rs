@@ -24,7 +24,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether `resource` is meant.
+    /// Returns whether `resource` is meant.
     pub fn selects(&self, resource: &Resource) -> bool {
         resource.kind == self.kind && self.id.as_ref().is_none_or(|id| *id == resource.id)
     }
@@ -51,9 +51,9 @@ impl std::str::FromStr for Selector {
 pub struct EditOptions<'a> {
     /// Where the changed image is to be. `None`: it takes the place of the old one.
     pub target: Option<&'a Path>,
-    /// Whether a file at `target` is to be replaced.
+    /// True if a file at `target` is to be replaced.
     pub overwrite: bool,
-    /// Whether a code signature may be lost, which covers the bytes of the old file.
+    /// True if a code signature may be lost, which covers the bytes of the old file.
     pub remove_signature: bool,
 }
 

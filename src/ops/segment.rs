@@ -15,9 +15,9 @@ const LAYER: &str = "image";
 pub struct SegmentOptions {
     /// Where the image is cut; [`Cut::Whole`] joins.
     pub cut: Cut,
-    /// Whether files that exist are to be replaced.
+    /// True if files that exist are to be replaced.
     pub overwrite: bool,
-    /// Whether a code signature may be lost, which covers the bytes of the old file.
+    /// True if a code signature may be lost, which covers the bytes of the old file.
     pub remove_signature: bool,
 }
 

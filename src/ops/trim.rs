@@ -31,7 +31,7 @@ pub struct Trimmed {
     pub before: u64,
     /// The same afterwards.
     pub after: u64,
-    /// Whether parts of files could be given back. Where they could not, only whole bands, and chunks, were.
+    /// True if parts of files could be given back. Where they could not, only whole bands, and chunks, were.
     pub parts: bool,
 }
 

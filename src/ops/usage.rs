@@ -170,7 +170,7 @@ impl ImageUsage {
         })
     }
 
-    /// Whether it has less storage than bytes of disk.
+    /// Returns whether it has less storage than bytes of disk.
     pub fn is_sparse(&self) -> bool {
         self.host.allocated < self.disk
     }

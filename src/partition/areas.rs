@@ -23,7 +23,7 @@ impl Area {
         Self { range, name: name.to_owned(), kind: kind.into() }
     }
 
-    /// Whether it belongs to nothing: no partition, no structure.
+    /// Returns whether it belongs to nothing: no partition, no structure.
     pub fn is_free(&self) -> bool {
         self.kind == FREE
     }
@@ -99,7 +99,7 @@ fn with_gaps(mut areas: Vec<Area>, len: u64) -> Option<Vec<Area>> {
     Some(all)
 }
 
-/// Whether an HFS, HFS+ or HFSX volume begins with the disk.
+/// Returns whether an HFS, HFS+ or HFSX volume begins with the disk.
 fn has_hfs(disk: &dyn BlockDevice) -> Result<bool> {
     const SIGNATURE_AT: u64 = 1024;
     if disk.info().len < SIGNATURE_AT + 2 {

@@ -79,7 +79,7 @@ impl TypeId {
         known.map_or_else(|| self.to_string().into(), Into::into)
     }
 
-    /// Whether a volume may be inside: false for the map itself, free space, drivers and what only contains partitions.
+    /// Returns whether a volume may be inside: false for the map itself, free space, drivers and what only contains partitions.
     pub fn may_hold_volume(&self) -> bool {
         match self {
             Self::Guid(_) => true,
@@ -103,7 +103,7 @@ impl fmt::Display for TypeId {
     }
 }
 
-/// Whether an MBR partition of this type contains further ones.
+/// Returns whether an MBR partition of this type contains further ones.
 pub(super) fn is_extended(kind: u8) -> bool {
     matches!(kind, 0x05 | 0x0f | 0x85)
 }

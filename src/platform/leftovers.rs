@@ -91,7 +91,7 @@ fn is_older(path: &Path, least: Duration) -> bool {
     least.is_zero() || changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > least))
 }
 
-/// Whether it was removed.
+/// Returns whether it was removed.
 fn remove_unless_locked(path: &Path) -> bool {
     let Ok(meta) = fs::symlink_metadata(path) else { return false };
     if meta.is_file() {

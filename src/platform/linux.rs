@@ -45,17 +45,17 @@ const WHOLE_FILES: [i128; 10] =
 /// SMB, as statfs(2) numbers it.
 const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
 
-/// Whether the file server that an open, writable file is on has forgotten it, and so its locks: it was started anew. Nobody
-/// forgets the files of a local file system.
+/// Returns whether the file server that an open, writable file is on has forgotten it, and so its locks: it was started anew.
+/// Nobody forgets the files of a local file system.
 pub(crate) fn is_forgotten(file: &File) -> bool {
     let on_smb = rustix::fs::fstatfs(file).is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
     // Goes to the server by the handle that it gave, also where nothing is to be flushed.
     on_smb && file.sync_all().is_err()
 }
 
-/// Whether the file system that `folder` is on frees parts of files, which is tried on a file there that goes at once. Where
-/// none can be made, it may. Without `named` no name appears in the folder: where a file cannot do without one, the kind of file
-/// system decides.
+/// Returns whether the file system that `folder` is on frees parts of files, which is tried on a file there that goes at once.
+/// Where none can be made, it may. Without `named` no name appears in the folder: where a file cannot do without one, the kind of
+/// file system decides.
 pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     let unnamed = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     match unnamed {
@@ -75,7 +75,7 @@ pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     }
 }
 
-/// Whether a hole over all of an empty file leaves it without storage: some hosts write zeros, and call that a hole.
+/// Returns whether a hole over all of an empty file leaves it without storage: some hosts write zeros, and call that a hole.
 fn frees_parts(file: &File) -> bool {
     const LEN: u64 = 256 << 10;
     let punched = file.write_all_at(&vec![0xA5; LEN as usize], 0).and_then(|()| punch_hole(file, 0, LEN));

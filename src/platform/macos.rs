@@ -33,7 +33,7 @@ pub(crate) fn punch_hole(_file: &File, _offset: u64, _len: u64) -> io::Result<bo
     Ok(false)
 }
 
-/// Whether the file system that `folder` is on frees parts of files, as far as this program can ask it to.
+/// Returns whether the file system that `folder` is on frees parts of files, as far as this program can ask it to.
 pub(crate) fn can_punch_in(_folder: &Path, _named: bool) -> bool {
     false
 }
@@ -54,7 +54,7 @@ pub(crate) fn copy_range(_from: &File, _to: &File, _offset: u64, _len: u64) -> i
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Whether a file server has forgotten an open file: macOS does not tell.
+/// Returns whether a file server has forgotten an open file: macOS does not tell.
 pub(crate) fn is_forgotten(_file: &File) -> bool {
     false
 }

@@ -46,7 +46,7 @@ pub struct Mount {
     pub kind: String,
 }
 
-/// Whether the machine runs on its battery. `None` where the host does not tell.
+/// Returns whether the machine runs on its battery. `None` where the host does not tell.
 pub fn on_battery() -> Option<bool> {
     host::on_battery()
 }

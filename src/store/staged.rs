@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_name};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent};
+use crate::device::{Access, BlockDevice, Extent, ExtentKind, Info, Leave, Lent, regions};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "staged store";
@@ -41,7 +41,7 @@ struct Inner {
 pub(crate) struct Content {
     /// The name of the file below that shows through. `None`: a new file.
     pub(crate) origin: Option<String>,
-    /// Whether it was stored as a whole by [`Store::put`].
+    /// True if it was stored as a whole by [`Store::put`].
     pub(crate) is_put: bool,
     state: RwLock<State>,
     spill: Arc<Spill>,
@@ -141,7 +141,7 @@ impl Staged {
         files.iter().filter(|(name, content)| is_changed(name, content)).map(|(n, c)| (n.clone(), c.clone())).collect()
     }
 
-    /// Whether anything differs from the store below, as far as is known without comparing bytes.
+    /// Returns whether anything differs from the store below, as far as is known without comparing bytes.
     pub fn is_changed(&self) -> bool {
         !self.changes().is_empty()
     }
@@ -233,20 +233,7 @@ impl Store for Staged {
         let source = self.open(from, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, from))?;
         self.files().insert(to.to_owned(), Some(self.new_content(None, 0)));
         let target = self.open(to, Open::Write)?.ok_or_else(|| Error::not_found(LAYER, to))?;
-        let len = source.info().len;
-        target.set_len(len, Leave::Zeros)?;
-        let mut at = 0;
-        while at < len {
-            let extent = source.extent_at(at..len)?;
-            let piece = extent.len.min(1 << 20);
-            if extent.kind == ExtentKind::Data {
-                let mut buf = vec![0; piece as usize];
-                source.read_at(at, &mut buf)?;
-                target.write_at(at, &buf)?;
-            }
-            at += piece;
-        }
-        Ok(())
+        regions::copy_all(&*source, &*target)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {

@@ -127,12 +127,12 @@ impl Faults {
         plan.broken.clear();
     }
 
-    /// How many calls of this kind were made.
+    /// Returns how many calls of this kind were made.
     pub fn count(&self, call: Call) -> u64 {
         self.plan().counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// How many calls failed because of this plan.
+    /// Returns how many calls failed because of this plan.
     pub fn happened(&self) -> u64 {
         self.plan().happened
     }

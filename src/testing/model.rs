@@ -36,7 +36,7 @@ pub enum Op {
 pub struct Span {
     /// Where it begins, in 1/65536 of the length.
     pub start: u16,
-    /// Whether the beginning is moved down to a multiple of 512.
+    /// True if the beginning is moved down to a multiple of 512.
     pub aligned: bool,
     /// How many bytes it has at most.
     pub len: u32,

@@ -93,12 +93,12 @@ impl FaultyObjects {
         plan.always.clear();
     }
 
-    /// How many requests of this kind were made.
+    /// Returns how many requests of this kind were made.
     pub fn count(&self, request: Request) -> u64 {
         self.locked().counts.get(&request).copied().unwrap_or(0)
     }
 
-    /// How many requests went wrong by plan.
+    /// Returns how many requests went wrong by plan.
     pub fn happened(&self) -> u64 {
         self.locked().happened
     }

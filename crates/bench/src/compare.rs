@@ -33,7 +33,7 @@ pub struct Comparison {
     pub doubts: Vec<String>,
 }
 
-/// How much faster `after` is than `before`, series by series. Speeds of a series are those of all its files.
+/// Returns how much faster `after` is than `before`, series by series. Speeds of a series are those of all its files.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let (old, new) = (by_name(before), by_name(after));
     let mut comparison = Comparison { doubts: doubts(before, after), ..Comparison::default() };
@@ -102,7 +102,7 @@ pub struct Judged {
     pub direction: Direction,
     /// Its ratio.
     pub ratio: Ratio,
-    /// Whether it is at least what was asked for.
+    /// True if it is at least what was asked for.
     pub kept: bool,
 }
 

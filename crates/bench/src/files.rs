@@ -18,7 +18,7 @@ pub struct Run<'a> {
     pub clock: &'a dyn Clock,
     /// What they hold; its request is that of reading, too.
     pub contents: Contents,
-    /// Whether what is read is compared with what was written. That takes no time of the samples.
+    /// True if what is read is compared with what was written. That takes no time of the samples.
     pub verify: bool,
 }
 

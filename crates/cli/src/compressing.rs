@@ -208,7 +208,7 @@ impl Totals {
     }
 }
 
-/// How much less, in percent.
+/// Returns how much less, in percent.
 fn saved(before: u64, after: u64) -> String {
     match before {
         _ if after == before => "0.0 %".to_owned(),

@@ -61,7 +61,7 @@ pub(crate) struct CryptFacts {
     /// Bytes of what is encrypted.
     pub(crate) data_size: u64,
     pub(crate) ways_in: Vec<WayFacts>,
-    /// Whether the image has not been opened with any of them.
+    /// True if the image has not been opened with any of them.
     pub(crate) locked: bool,
 }
 

@@ -41,13 +41,13 @@ impl Failure {
         Self { exit: Some(Exit::Told(code)), ..Self::from(Error::new(kind, "server", "failed")) }
     }
 
-    /// Whether what could not be changed may still be read: by its nature, or because of who asks, or where it is.
+    /// Returns whether what could not be changed may still be read: by its nature, or because of who asks, or where it is.
     pub(crate) fn is_of_changing(&self) -> bool {
         let refusals = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
         self.error.kind() == Kind::ReadOnly || self.error.io_kind().is_some_and(|kind| refusals.contains(&kind))
     }
 
-    /// Whether the user was told of it already.
+    /// Returns whether the user was told of it already.
     pub(crate) fn is_told(&self) -> bool {
         matches!(self.exit, Some(Exit::Told(_)))
     }

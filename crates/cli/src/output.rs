@@ -29,7 +29,7 @@ pub(crate) struct Output {
     aside: bool,
     color_out: bool,
     color_err: bool,
-    /// Whether programs read on standard output how far work has come.
+    /// True if programs read on standard output how far work has come.
     percentages: bool,
     /// How names from an image are written.
     quoting: Option<Quoting>,
@@ -91,22 +91,22 @@ impl Output {
         Self { percentages, ..self }
     }
 
-    /// Whether work tells on standard output how far it has come.
+    /// Returns whether work tells on standard output how far it has come.
     pub(crate) fn tells_percentages(&self) -> bool {
         self.percentages
     }
 
-    /// Whether facts are printed for programs.
+    /// Returns whether facts are printed for programs.
     pub(crate) fn json(&self) -> bool {
         self.json
     }
 
-    /// Whether a progress bar may be shown.
+    /// Returns whether a progress bar may be shown.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && !self.json && io::stderr().is_terminal()
     }
 
-    /// Whether standard output is a terminal.
+    /// Returns whether standard output is a terminal.
     pub(crate) fn terminal(&self) -> bool {
         self.terminal
     }
@@ -221,7 +221,7 @@ fn secrets(words: impl Iterator<Item = OsString>) -> Secrets {
     secrets
 }
 
-/// Whether an environment variable is there and not empty, as no-color.org wants it.
+/// Returns whether an environment variable is there and not empty, as no-color.org wants it.
 fn set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }

@@ -33,7 +33,7 @@ pub(crate) struct Bar {
     /// How far it has come, until there is a bar.
     done: AtomicU64,
     began: Instant,
-    /// Whether the bar waits for [`PATIENCE`] to run out before it is drawn.
+    /// True if the bar waits for [`PATIENCE`] to run out before it is drawn.
     waiting: AtomicBool,
     percentages: Option<Percentages>,
 }

@@ -48,7 +48,7 @@ pub(crate) fn ending() -> impl Iterator<Item = i32> {
     [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)).then_some(SIGHUP))
 }
 
-/// Whether a signal was ignored when this process was started, as far as the system tells.
+/// Returns whether a signal was ignored when this process was started, as far as the system tells.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -81,7 +81,7 @@ impl Opening {
         image.file_system_mut_as(address.volume.as_ref(), Some(&self.unlocking))
     }
 
-    /// How many passphrases come from standard input before that of what the verb makes.
+    /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.unlocking.on_stdin()
     }
@@ -111,7 +111,7 @@ impl Opening {
 }
 
 impl Opening<ImageUnlocking> {
-    /// How many passphrases come from standard input before that of what the verb makes.
+    /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.unlocking.on_stdin()
     }

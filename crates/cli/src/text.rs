@@ -13,9 +13,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
-            '\n' => shown.push_str("\\n"),
-            '\r' => shown.push_str("\\r"),
-            '\t' => shown.push_str("\\t"),
+            '\n' | '\r' | '\t' => shown.extend(c.escape_default()),
             c if c.is_ascii() && steers(c) => drop(write!(shown, "\\x{:02x}", u32::from(c))),
             c if steers(c) => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
             c => shown.push(c),
@@ -62,9 +60,7 @@ fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
-            '\n' => shown.push_str("\\n"),
-            '\r' => shown.push_str("\\r"),
-            '\t' => shown.push_str("\\t"),
+            '\n' | '\r' | '\t' => shown.extend(c.escape_default()),
             c if steers(c) => {
                 // Byte by byte in octal, which cannot run on into the next character.
                 for byte in c.encode_utf8(&mut [0; 4]).bytes() {
@@ -78,7 +74,7 @@ fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a shell would not take `name` for one word of itself.
+/// Returns whether a shell would not take `name` for one word of itself.
 fn needs_quotes(name: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-^]}".contains(c);
     name.is_empty() || !name.chars().all(is_plain)

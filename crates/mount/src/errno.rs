@@ -34,7 +34,7 @@ fn of_host(error: &Error) -> Errno {
     }
 }
 
-/// Whether the owner of the image should hear of it: something is wrong with the image or the host, not with the request.
+/// Returns whether the owner of the image should hear of it: something is wrong with the image or the host, not with the request.
 pub(crate) fn is_worth_a_note(error: &Error) -> bool {
     matches!(error.kind(), Kind::Io | Kind::Corrupt)
 }

@@ -16,7 +16,7 @@ use crate::{LAYER, SUBTYPE};
 /// What a file system in a program talks to the kernel through.
 pub(crate) const FUSE: &str = "/dev/fuse";
 
-/// Whether this user may not talk to it.
+/// Returns whether this user may not talk to it.
 pub(crate) fn refuses_fuse() -> bool {
     let opened = fs::File::options().read(true).write(true).open(FUSE);
     opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -36,12 +36,12 @@ pub struct MountPoint {
 }
 
 impl MountPoint {
-    /// Whether it is one of this program.
+    /// Returns whether it is one of this program.
     pub fn is_ours(&self) -> bool {
         self.kind.strip_prefix("fuse.") == Some(SUBTYPE)
     }
 
-    /// Whether the process that served it is gone, so that nothing can be reached any more.
+    /// Returns whether the process that served it is gone, so that nothing can be reached any more.
     pub fn is_dead(&self) -> bool {
         fs::metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
     }

@@ -19,7 +19,7 @@ pub(crate) struct Channel {
     socket: Arc<Socket>,
     tls: OnceLock<Session>,
     poll: BusyPoll,
-    /// Whether the client may take its time.
+    /// True if the client may take its time.
     patient: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Channel {
         }
     }
 
-    /// Whether [`send_file`](Self::send_file) may be used.
+    /// Returns whether [`send_file`](Self::send_file) may be used.
     pub(crate) fn sends_files(&self) -> bool {
         platform::SENDS_FILES && !self.is_encrypted()
     }

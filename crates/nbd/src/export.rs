@@ -68,7 +68,7 @@ impl Export {
         &self.known
     }
 
-    /// Whether no more may be promised before it is read.
+    /// Returns whether no more may be promised before it is read.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }

@@ -19,9 +19,9 @@ const MAX_DATA: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Agreement {
     pub(crate) export: Arc<Export>,
-    /// Whether reads are answered in chunks.
+    /// True if reads are answered in chunks.
     pub(crate) structured: bool,
-    /// Whether block status may be asked for.
+    /// True if block status may be asked for.
     pub(crate) contexts: bool,
 }
 

@@ -156,7 +156,7 @@ impl DiskId {
         std::iter::once(self.path()).chain(partitions.into_iter().map(|name| Path::new("/dev").join(name))).collect()
     }
 
-    /// Whether `path` names the disk or one of its partitions, there or not.
+    /// Returns whether `path` names the disk or one of its partitions, there or not.
     pub fn has(self, path: &Path) -> bool {
         let disk = self.path();
         path == disk || path.to_str().zip(disk.to_str()).is_some_and(|(path, disk)| is_partition(path, disk))
@@ -177,7 +177,7 @@ impl DiskId {
     }
 }
 
-/// Whether the kernel of this host may make disks of what this process serves.
+/// Returns whether the kernel of this host may make disks of what this process serves.
 pub fn is_available() -> bool {
     rustix::process::geteuid().is_root() && Family::of(FAMILY).is_ok()
 }

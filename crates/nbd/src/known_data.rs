@@ -29,7 +29,7 @@ impl KnownData {
         &self.slots[(grain % SLOTS as u64) as usize]
     }
 
-    /// Whether all of `range`, which is not empty, is known to be data.
+    /// Returns whether all of `range`, which is not empty, is known to be data.
     pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
         (range.start / GRAIN..=(range.end - 1) / GRAIN).all(|grain| self.slot(grain).load(Ordering::Relaxed) == grain + 1)
     }

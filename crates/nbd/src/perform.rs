@@ -86,7 +86,7 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     })
 }
 
-/// Whether zeroing costs no data write: where something is stored, it must be in a file of the host that can be punched.
+/// Returns whether zeroing costs no data write: where something is stored, it must be in a file of the host that can be punched.
 fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
     let mut at = range.start;
     for _ in 0..FAST_RUNS {

@@ -67,8 +67,8 @@ pub(crate) fn send_file(_socket: BorrowedFd<'_>, _file: &File, _range: &mut Rang
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Whether reading `range` of a file would wait for a disk, or fail, as far as the host tells of its last byte: what is read one
-/// after the other it reads ahead, and of what is not read so the end is missing with the rest.
+/// Returns whether reading `range` of a file would wait for a disk, or fail, as far as the host tells of its last byte: what is
+/// read one after the other it reads ahead, and of what is not read so the end is missing with the rest.
 #[cfg(target_os = "linux")]
 pub(crate) fn would_wait(file: &File, range: &Range<u64>) -> bool {
     use rustix::io::ReadWriteFlags;

@@ -24,7 +24,7 @@ const SURE: u64 = 128 << 10;
 /// What a thread of the crew reads in one go.
 const CREW_PIECE: u32 = 1 << 20;
 
-/// Whether a read may be answered in several chunks.
+/// Returns whether a read may be answered in several chunks.
 fn may_fragment(link: &Link, request: &Request) -> bool {
     link.structured && !request.has(flag::DF)
 }
@@ -212,7 +212,7 @@ fn from_file(link: &Link, range: Range<u64>, lent: Lent, promised: bool) -> io::
     by_copying(link, at..range.end, promised)
 }
 
-/// Whether an error is the client's absence.
+/// Returns whether an error is the client's absence.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)

@@ -93,7 +93,7 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     socket: Arc<Socket>,
-    /// Whether it has chosen an export.
+    /// True if it has chosen an export.
     admitted: bool,
 }
 
@@ -199,7 +199,7 @@ impl Server {
         number
     }
 
-    /// Whether a client that has chosen may stay.
+    /// Returns whether a client that has chosen may stay.
     fn admit(&self, number: u64) -> std::result::Result<(), &'static str> {
         let mut table = self.table();
         if self.is_stopping() {
@@ -279,7 +279,7 @@ impl Server {
         flushed.into_iter().collect()
     }
 
-    /// How many clients have chosen an export and are connected.
+    /// Returns how many clients have chosen an export and are connected.
     pub fn clients(&self) -> usize {
         self.table().admitted()
     }

@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// How long a single read waits; `None`: for ever.
+    /// Returns how long a single read waits; `None`: for ever.
     pub(crate) fn limit_reads(&self, to: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.set_read_timeout(to),
@@ -94,7 +94,7 @@ impl Socket {
         }
     }
 
-    /// How long a single write waits; `None`: for ever.
+    /// Returns how long a single write waits; `None`: for ever.
     pub(crate) fn limit_writes(&self, to: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.set_write_timeout(to),

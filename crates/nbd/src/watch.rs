@@ -87,7 +87,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Whether a note may be given, and how many were not since the last.
+    /// Returns whether a note may be given, and how many were not since the last.
     pub(crate) fn admit(&self) -> Option<u64> {
         let (since, given, held) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if since.elapsed() > SPAN {

@@ -24,9 +24,9 @@ pub struct Entry {
     pub scheme: Option<String>,
     /// Bytes of the disk.
     pub size: u64,
-    /// Whether it cannot be changed through this.
+    /// True if it cannot be changed through this.
     pub read_only: bool,
-    /// Whether it is encrypted.
+    /// True if it is encrypted.
     pub encrypted: bool,
     /// The process that does it.
     pub process: u32,
@@ -80,7 +80,7 @@ pub struct Mount {
     pub name: String,
     /// What it is: `HFS+`.
     pub format: String,
-    /// Whether the folder was made for this, and goes with it.
+    /// True if the folder was made for this, and goes with it.
     pub made: bool,
 }
 

@@ -64,7 +64,7 @@ impl<'a> BitReader<'a> {
         self.take(1) == 1
     }
 
-    /// Whether bits were taken that the stream does not have.
+    /// Returns whether bits were taken that the stream does not have.
     pub(super) fn is_beyond(&self) -> bool {
         self.at * 8 - self.count as usize > self.bytes.len() * 8
     }

@@ -155,7 +155,7 @@ fn hash(plain: &[u8], at: usize) -> Option<usize> {
     Some((u32::from_le_bytes(bytes).wrapping_mul(0x9E37_79B1) >> (32 - HASH_BITS)) as usize)
 }
 
-/// How many bytes at `from` are the same as at `at`, behind it.
+/// Returns how many bytes at `from` are the same as at `at`, behind it.
 fn common(plain: &[u8], from: usize, at: usize) -> usize {
     let (one, other) = (&plain[from..plain.len() - (at - from)], &plain[at..]);
     let (ones, others) = (one.chunks_exact(8), other.chunks_exact(8));

@@ -243,7 +243,7 @@ impl Asif {
         Ok(())
     }
 
-    /// How many chunks from that of `piece` on, up to `end`, have an entry without data. `None`: the first has data.
+    /// Returns how many chunks from that of `piece` on, up to `end`, have an entry without data. `None`: the first has data.
     pub(super) fn without_data(&self, piece: &Piece, end: u64) -> Result<Option<(Entry, u64)>> {
         match self.tables.entry(piece.chunk)? {
             entry @ (Entry::Uninit | Entry::Unmapped) => {

@@ -174,7 +174,7 @@ impl Geometry {
         }
     }
 
-    /// Whether a file can have this chunk at all: bytes past 2^63 are no place.
+    /// Returns whether a file can have this chunk at all: bytes past 2^63 are no place.
     pub(super) fn can_be(&self, chunk: FileChunk) -> bool {
         chunk.0 < i64::MAX as u64 / self.chunk_bytes()
     }
@@ -212,7 +212,7 @@ impl Geometry {
     }
 }
 
-/// Whether a file that begins with `start` is ASIF, or an old format of the same magic.
+/// Returns whether a file that begins with `start` is ASIF, or an old format of the same magic.
 pub fn probe(start: &[u8]) -> bool {
     start.starts_with(&MAGIC)
 }

@@ -77,12 +77,12 @@ impl Mask {
         (state, at.min(range.end) - range.start)
     }
 
-    /// Whether all blocks of `range` are in `state`.
+    /// Returns whether all blocks of `range` are in `state`.
     pub(super) fn is(&self, range: Range<u32>, state: State) -> bool {
         range.is_empty() || self.run(range.clone()) == (state, range.end - range.start)
     }
 
-    /// Whether every block is written, so that the chunk needs no mask.
+    /// Returns whether every block is written, so that the chunk needs no mask.
     pub(super) fn is_full(&self) -> bool {
         self.is(0..self.blocks(), State::Written)
     }

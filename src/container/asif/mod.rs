@@ -207,7 +207,7 @@ impl Asif {
         self.geometry.block
     }
 
-    /// How much is stored.
+    /// Returns how much is stored.
     pub fn usage(&self) -> Usage {
         let (tables, bitmaps) = self.tables.count();
         let (used, end) = self.space.extent();

@@ -98,12 +98,12 @@ impl Bands {
         Info { len: self.len(), block: 512, write: self.grain() as u32, discard: BLOCK.max(self.grain()), access: self.access }
     }
 
-    /// How many bands a disk of `len` bytes has.
+    /// Returns how many bands a disk of `len` bytes has.
     pub(super) fn count(&self, len: u64) -> u64 {
         len.div_ceil(self.band_size)
     }
 
-    /// How long the file of a band may be on a disk of `len` bytes.
+    /// Returns how long the file of a band may be on a disk of `len` bytes.
     pub(super) fn most(&self, index: BandIndex, len: u64) -> u64 {
         len.saturating_sub(index.0.saturating_mul(self.band_size)).min(self.band_size)
     }
@@ -219,7 +219,7 @@ impl Bands {
         Ok(())
     }
 
-    /// How long to make a band file that has `len` bytes and needs `needed`.
+    /// Returns how long to make a band file that has `len` bytes and needs `needed`.
     fn grown(&self, index: BandIndex, len: u64, needed: u64) -> u64 {
         let ahead = len.saturating_add(len.clamp(LEAST_GROWTH, MOST_GROWTH));
         ahead.max(needed.next_multiple_of(BLOCK)).min(self.most(index, self.len())).max(needed)
@@ -346,7 +346,7 @@ impl Bands {
     }
 }
 
-/// Whether the process, or the host, has no descriptor left.
+/// Returns whether the process, or the host, has no descriptor left.
 fn is_too_many_files(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     let errno = cause.and_then(Errno::from_io_error);

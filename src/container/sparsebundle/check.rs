@@ -104,12 +104,12 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// How many bands the disk has.
+    /// Returns how many bands the disk has.
     pub(super) fn count(&self) -> u64 {
         self.info.size.div_ceil(self.info.band_size)
     }
 
-    /// How long a band's file may be: the last cipher block may reach past the end of the disk.
+    /// Returns how long a band's file may be: the last cipher block may reach past the end of the disk.
     pub(super) fn most(&self, index: BandIndex) -> u64 {
         let band_size = self.info.band_size;
         self.info.size.saturating_sub(index.0.saturating_mul(band_size)).min(band_size).next_multiple_of(self.grain)

@@ -19,13 +19,13 @@ impl Bands {
         self.cipher.as_ref().map_or(1, |blocks| blocks.block())
     }
 
-    /// How long the file of a band may be on a disk of `len` bytes: the last cipher block may reach past the end.
+    /// Returns how long the file of a band may be on a disk of `len` bytes: the last cipher block may reach past the end.
     pub(super) fn most_stored(&self, index: BandIndex, len: u64) -> u64 {
         self.most(index, len).next_multiple_of(self.grain())
     }
 
-    /// How many bytes of a band's file of `len` bytes count: macOS reads no more than the band size and ignores the rest. Refuses
-    /// a length that cannot be one.
+    /// Returns how many bytes of a band's file of `len` bytes count: macOS reads no more than the band size and ignores the rest.
+    /// Refuses a length that cannot be one.
     pub(super) fn check_stored(&self, len: u64) -> Result<u64, String> {
         let len = len.min(self.band_size);
         if !len.is_multiple_of(self.grain()) {

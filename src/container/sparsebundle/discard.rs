@@ -54,7 +54,7 @@ impl Bands {
         done
     }
 
-    /// Whether the band's file is longer than a band: what that was meant to be is not known, and so the file stays.
+    /// Returns whether the band's file is longer than a band: what that was meant to be is not known, and so the file stays.
     fn has_more(&self, band: &Band) -> bool {
         band.len == self.band_size && band.file.info().len > self.band_size
     }

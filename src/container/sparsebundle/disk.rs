@@ -8,7 +8,7 @@ use crate::store::Guard;
 use crate::{Error, Result};
 
 impl Bundle {
-    /// Whether the cipher blocks of some band would have other numbers if they were counted over the whole disk.
+    /// Returns whether the cipher blocks of some band would have other numbers if they were counted over the whole disk.
     pub(crate) fn has_other_numbering(&self) -> bool {
         let bands = [Some(&self.bands), self.front.as_ref().map(|front| &front.bands)];
         bands.into_iter().flatten().any(|bands| bands.cipher.is_some() && bands.count(bands.len()) > 1)

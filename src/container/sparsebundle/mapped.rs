@@ -21,7 +21,7 @@ fn start_of(len: u64, band_size: u64) -> Option<u64> {
     len.checked_sub(band_size.div_ceil(PER_BYTE)).filter(|start| matches!(*start, 0 | PREFIX))
 }
 
-/// Whether a map of `len` bytes is one for bands of this size; an empty one hides nothing.
+/// Returns whether a map of `len` bytes is one for bands of this size; an empty one hides nothing.
 pub(super) fn is_len(len: u64, band_size: u64) -> bool {
     len == 0 || start_of(len, band_size).is_some()
 }
@@ -48,7 +48,7 @@ impl Mapped {
         Ok(Some(Self { bits }))
     }
 
-    /// Whether the bytes at `offset` of the band are known to be unmapped, and for how many bytes the answer holds.
+    /// Returns whether the bytes at `offset` of the band are known to be unmapped, and for how many bytes the answer holds.
     pub(super) fn run_at(&self, offset: u64) -> (bool, u64) {
         let first = usize::try_from(offset / PER_BYTE).unwrap_or(usize::MAX);
         let Some(rest @ [byte, ..]) = self.bits.get(first..) else {

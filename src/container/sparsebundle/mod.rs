@@ -211,7 +211,7 @@ impl Bundle {
         Front { bands: bands.called(NEW_BANDS, state.naming.then_some(BANDS)), state }
     }
 
-    /// Whether a change of the size of bands was interrupted: the bundle works, and what goes by its bands does not.
+    /// Returns whether a change of the size of bands was interrupted: the bundle works, and what goes by its bands does not.
     pub fn is_between(&self) -> bool {
         self.front.is_some()
     }
@@ -235,7 +235,7 @@ impl Bundle {
         self.bands.band_size
     }
 
-    /// How many bands the disk has when it is full.
+    /// Returns how many bands the disk has when it is full.
     pub fn band_count(&self) -> u64 {
         self.bands.count(self.bands.len())
     }
@@ -251,7 +251,7 @@ impl Bundle {
     }
 }
 
-/// Whether `store` holds what looks like a bundle, whole or not.
+/// Returns whether `store` holds what looks like a bundle, whole or not.
 pub fn is_bundle(store: &dyn Store) -> Result<bool> {
     Ok(store.stat(plist::INFO)?.is_some() || store.stat(plist::BACKUP)?.is_some())
 }
@@ -304,7 +304,7 @@ fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
     Ok([take(LOCK)?, take(TOKEN)?])
 }
 
-/// Whether there are snapshots among the files of a bundle.
+/// Returns whether there are snapshots among the files of a bundle.
 pub(crate) fn has_snapshots(store: &dyn Store) -> Result<bool> {
     let mut found = false;
     let listed = store.list(SNAPSHOTS, &mut |_| {

@@ -241,7 +241,7 @@ fn plan_name(store: &dyn Store, rules: &Rules, name: &str, repair: &mut Repair) 
     Ok(())
 }
 
-/// Whether two files of one length hold the same bytes.
+/// Returns whether two files of one length hold the same bytes.
 fn are_equal(store: &dyn Store, one: &str, other: &str) -> Result<bool> {
     let (Some(one), Some(other)) = (store.open(one, Open::Read)?, store.open(other, Open::Read)?) else { return Ok(false) };
     let len = one.info().len;
@@ -277,7 +277,7 @@ impl Repair {
         self.leftovers
     }
 
-    /// Whether there may be more to mend when this is done.
+    /// Returns whether there may be more to mend when this is done.
     pub fn is_full(&self) -> bool {
         self.steps.len() >= MOST_STEPS
     }

@@ -288,7 +288,7 @@ impl SparseImage {
         }
     }
 
-    /// How far the hole at the start of `range`, in `band`, reaches.
+    /// Returns how far the hole at the start of `range`, in `band`, reaches.
     fn hole_at(&self, band: BandIndex, range: &Range<u64>) -> u64 {
         let after = (Bound::Excluded(band), Bound::Unbounded);
         let table = self.table();

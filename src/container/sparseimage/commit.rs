@@ -223,7 +223,7 @@ impl SparseImage {
         self.cut_tail()
     }
 
-    /// Whether the file shows the place as that of a band of the disk.
+    /// Returns whether the file shows the place as that of a band of the disk.
     fn is_shown(&self, one: &Move<'_>) -> bool {
         let table = self.table();
         (one.to.0 as usize) < table.on_disk && one.gone.is_some_and(|band| table.is_visible(band))

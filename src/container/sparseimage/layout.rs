@@ -74,7 +74,7 @@ pub(super) struct Head {
     /// Sectors of the disk, at least 1.
     pub(super) sectors: u64,
     pub(super) next: u64,
-    /// Whether the flags are the known ones.
+    /// True if the flags are the known ones.
     pub(super) usual_flags: bool,
 }
 

@@ -140,7 +140,7 @@ fn compare(
     Ok(compared)
 }
 
-/// Whether the band in `slot` holds nothing but zeros. What the file does not have counts as zeros.
+/// Returns whether the band in `slot` holds nothing but zeros. What the file does not have counts as zeros.
 pub(super) fn is_zero_band(file: &dyn BlockDevice, table: &Table, slot: Slot) -> Result<bool> {
     let start = table.place(slot);
     regions::is_zero(file, start..start + table.band_size)

@@ -84,7 +84,7 @@ pub fn default_band_size(len: u64) -> u64 {
     len.div_ceil(MAX_SLOTS as u64).checked_next_power_of_two().unwrap_or(most).clamp(1 << 20, most)
 }
 
-/// Whether a file that begins with `start` is a sparse image.
+/// Returns whether a file that begins with `start` is a sparse image.
 pub fn probe(start: &[u8]) -> bool {
     start.starts_with(&layout::MAGIC)
 }
@@ -137,7 +137,7 @@ impl SparseImage {
         self.band_size
     }
 
-    /// How much is stored.
+    /// Returns how much is stored.
     pub fn usage(&self) -> Usage {
         let table = self.table();
         let beyond = table.beyond().count();

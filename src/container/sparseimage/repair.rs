@@ -39,8 +39,8 @@ pub fn plan(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
 pub struct Beyond {
     /// Bytes of the disk.
     pub len: u64,
-    /// Whether all of it lies behind the last band and nothing else is wrong: an interrupted write leaves that, and so does a lost
-    /// label of a band.
+    /// True if all of it lies behind the last band and nothing else is wrong: an interrupted write leaves that, and so does a
+    /// lost label of a band.
     pub is_tail: bool,
 }
 

@@ -52,12 +52,12 @@ impl Table {
         }
     }
 
-    /// How many bands a disk of `len` bytes has.
+    /// Returns how many bands a disk of `len` bytes has.
     pub(super) fn bands_in(&self, len: u64) -> u64 {
         len.div_ceil(self.band_size)
     }
 
-    /// Whether the disk has such a band, so that its bytes can be seen.
+    /// Returns whether the disk has such a band, so that its bytes can be seen.
     pub(super) fn is_visible(&self, band: BandIndex) -> bool {
         u64::from(band.0) < self.bands_in(self.len)
     }
@@ -136,7 +136,7 @@ impl Table {
         slots.checked_sub(1).map_or(1, |last| Slot(last as u32).in_node().0 + 1)
     }
 
-    /// How many slots from the first on are settled: labelled, or never to be by a write under way.
+    /// Returns how many slots from the first on are settled: labelled, or never to be by a write under way.
     pub(super) fn settled(&self) -> usize {
         self.pending.keys().next().map_or(self.slots.len(), |first| first.0 as usize)
     }

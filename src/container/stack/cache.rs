@@ -21,7 +21,7 @@ impl Cache {
         Self { level, is_filled: access == Access::ReadWrite, problem: OnceLock::new() }
     }
 
-    /// Whether data of `level`, as seen from the layer `from`, are to be kept.
+    /// Returns whether data of `level`, as seen from the layer `from`, are to be kept.
     pub(super) fn is_asked(&self, level: usize, from: usize) -> bool {
         level < self.level && from >= self.level && self.is_filled && self.problem.get().is_none()
     }

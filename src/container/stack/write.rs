@@ -57,7 +57,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether the topmost layer has the block that `part` lies in. Once it has, it keeps it.
+    /// Returns whether the topmost layer has the block that `part` lies in. Once it has, it keeps it.
     fn has(&self, part: &Range<u64>) -> Result<bool> {
         Ok(self.top().extent_at(part.clone())?.kind != ExtentKind::Hole)
     }

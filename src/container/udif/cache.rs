@@ -52,7 +52,7 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// Whether a chunk is here, or about to be.
+    /// Returns whether a chunk is here, or about to be.
     pub(super) fn expects(&self, index: ChunkIndex) -> bool {
         self.inner().slots.contains_key(&index)
     }

@@ -28,7 +28,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// How far the chunk is decoded for it, from its beginning.
+    /// Returns how far the chunk is decoded for it, from its beginning.
     fn reach(number: usize) -> u64 {
         (number as u64 + 1) * PIECE as u64
     }

@@ -97,7 +97,7 @@ pub struct Usage {
     pub longest: u64,
     /// Block tables, one for each area of the disk.
     pub tables: u64,
-    /// Whether a code signature stands before the trailer.
+    /// True if a code signature stands before the trailer.
     pub signed: bool,
 }
 
@@ -109,7 +109,7 @@ pub fn segment(file: &dyn BlockDevice) -> Result<Segment> {
 /// Bytes of the trailer, which is the last thing in the file.
 pub const TRAILER: u64 = KOLY_SIZE;
 
-/// Whether `file` ends like a UDIF image.
+/// Returns whether `file` ends like a UDIF image.
 pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
     match file.info().len.checked_sub(KOLY_SIZE) {
         Some(at) => Ok(file.read_array::<4>(at)? == KOLY_MAGIC),

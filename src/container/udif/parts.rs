@@ -77,7 +77,7 @@ impl Udif {
 }
 
 impl Parts<'_> {
-    /// How many files there are.
+    /// Returns how many files there are.
     pub fn count(&self) -> u32 {
         self.ranges.len() as u32
     }

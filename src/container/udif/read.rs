@@ -18,7 +18,7 @@ use crate::{Error, Kind, Result};
 const DIRECT: usize = 64 << 10;
 
 impl Udif {
-    /// Whether all of a chunk was asked for, and nobody has decoded it, or is about to.
+    /// Returns whether all of a chunk was asked for, and nobody has decoded it, or is about to.
     fn is_direct(&self, index: ChunkIndex, chunk: &Chunk, asked: usize) -> bool {
         let whole = asked as u64 == chunk.len && asked >= DIRECT;
         whole && matches!(chunk.kind, RunKind::Packed(_)) && !self.contents.cache.expects(index)

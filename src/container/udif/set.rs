@@ -147,7 +147,7 @@ fn part_trailer(part: &Part, number: u32) -> Result<Koly> {
     Ok(read_trailer(&*part.file)?.1)
 }
 
-/// Whether a trailer is that of part `number` of the set that `first` begins, whose bytes begin at `start` of the fork.
+/// Returns whether a trailer is that of part `number` of the set that `first` begins, whose bytes begin at `start` of the fork.
 fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     let (segment, set) = (koly.segment, first.segment);
     let wrong = |field: u64, message: String| Err(Error::new(Kind::Corrupt, "udif set", message).at(field));

@@ -23,7 +23,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether they agree; `None` where nothing is stored, or a sum of a kind that is not checked.
+    /// Returns whether they agree; `None` where nothing is stored, or a sum of a kind that is not checked.
     pub fn agrees(&self) -> Option<bool> {
         match (self.stored, self.computed) {
             (Checksum::Crc32(stored), Some(computed)) => Some(stored == computed),
@@ -47,8 +47,8 @@ impl Udif {
         Ok(verdicts)
     }
 
-    /// Whether the tables lie side by side from the first sector to the last. What they leave out reads as zeros, and no sum
-    /// would tell.
+    /// Returns whether the tables lie side by side from the first sector to the last. What they leave out reads as zeros, and no
+    /// sum would tell.
     pub(super) fn check_coverage(&self) -> Result<()> {
         let mut areas: Vec<_> =
             self.tables.iter().map(|table| (table.first_sector, table.first_sector + table.sector_count)).collect();

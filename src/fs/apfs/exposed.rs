@@ -20,8 +20,8 @@ pub(crate) use super::sketch::reseal;
 const KINDS: [TreeKind; 5] =
     [TreeKind::Omap, TreeKind::Files { hashed: true }, TreeKind::Files { hashed: false }, TreeKind::Snapshots, TreeKind::Fext];
 
-/// How many records of a node have keys of some tree; 0 if the bytes are no node. Panics if a record is not within it, or if the
-/// order of two keys is not the same both ways.
+/// Returns how many records of a node have keys of some tree; 0 if the bytes are no node. Panics if a record is not within it, or
+/// if the order of two keys is not the same both ways.
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let mut most = 0;
     for kind in KINDS {

@@ -177,7 +177,7 @@ impl ApfsFree {
         Ok(block)
     }
 
-    /// Whether `block` is used, and the first block from which on that may be otherwise.
+    /// Returns whether `block` is used, and the first block from which on that may be otherwise.
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let index = block / self.per_chunk();

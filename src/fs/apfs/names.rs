@@ -24,7 +24,7 @@ impl NameRules {
         }
     }
 
-    /// Whether keys of directory entries hold hashes.
+    /// Returns whether keys of directory entries hold hashes.
     pub(crate) fn hashed(self) -> bool {
         self != Self::Bytes
     }
@@ -34,7 +34,7 @@ impl NameRules {
         self.hashed().then(|| hash(&self.form(name)))
     }
 
-    /// Whether two names are the same.
+    /// Returns whether two names are the same.
     pub(crate) fn same(self, a: &str, b: &str) -> bool {
         a == b || self.hashed() && self.form(a) == self.form(b)
     }

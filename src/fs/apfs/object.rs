@@ -47,7 +47,7 @@ impl Xattr {
         })
     }
 
-    /// Whether it is how the file system keeps something that programs see otherwise.
+    /// Returns whether it is how the file system keeps something that programs see otherwise.
     pub(super) fn is_hidden(&self) -> bool {
         let blank = || self.value.as_ref().is_some_and(|value| value.iter().all(|&byte| byte == 0));
         match &*self.name {

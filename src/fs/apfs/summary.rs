@@ -19,11 +19,11 @@ pub struct Summary {
     pub label: Label,
     /// Its UUID.
     pub uuid: Uuid,
-    /// Whether `A` and `a` are different names.
+    /// True if `A` and `a` are different names.
     pub case_sensitive: bool,
     /// Whether it is encrypted.
     pub locking: Locking,
-    /// Whether it is sealed: never changed, and told by hashes.
+    /// True if it is sealed: never changed, and told by hashes.
     pub sealed: bool,
     /// Bytes that it uses of the container.
     pub used: u64,
@@ -83,7 +83,7 @@ impl Label {
         Self { number, name: raw.label(), role: role(raw) }
     }
 
-    /// Whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
+    /// Returns whether it is one of those that macOS keeps beside the user's: what starts the Mac, and what it needs to.
     pub fn is_auxiliary(&self) -> bool {
         const AUXILIARY: [&str; 9] =
             ["Recovery", "VM", "Preboot", "Installer", "Baseband", "Update", "xART", "Hardware", "Prelogin"];
@@ -163,7 +163,7 @@ impl Container {
     }
 }
 
-/// Whether and how a volume is encrypted.
+/// Returns whether and how a volume is encrypted.
 pub(super) fn locking(raw: &VolumeRaw) -> Locking {
     match (raw.is_encrypted(), raw.flags.get() & volume_flags::ONE_KEY != 0) {
         (false, _) => Locking::Plain,

@@ -127,7 +127,7 @@ impl Apfs {
     }
 }
 
-/// Whether a key is the one of object `id` and type `kind`.
+/// Returns whether a key is the one of object `id` and type `kind`.
 fn is_about(key: &Key<'_>, id: FileId, kind: u8) -> bool {
     matches!(key, Key::Record(record) if (record.id, record.kind) == (id, kind))
 }

@@ -58,7 +58,7 @@ pub(in crate::fs) trait Places: Sync {
     /// The bytes of the device that are filled, from its start.
     fn range(&self) -> Range<u64>;
 
-    /// Whether every byte of the device is zero, so that zeros need not be written.
+    /// Returns whether every byte of the device is zero, so that zeros need not be written.
     fn zeroed(&self) -> bool;
 
     /// Calls `each` for every piece of which something lies in `stretch`, in the order in which they lie.
@@ -134,7 +134,7 @@ impl<'a> Filling<'a> {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether all was written.
+    /// Returns whether all was written.
     fn finish(self) -> Result<()> {
         self.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
@@ -193,7 +193,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Whether a whole buffer's worth of a content is a hole, which needs neither reading nor writing.
+/// Returns whether a whole buffer's worth of a content is a hole, which needs neither reading nor writing.
 fn is_hole(reader: &dyn ContentReader, from: u64, length: usize) -> Result<bool> {
     if length < BUFFER {
         return Ok(false);

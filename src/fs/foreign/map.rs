@@ -111,12 +111,12 @@ impl ForeignFree {
         Ok(())
     }
 
-    /// How many blocks piece `index` has. As many bits are in memory, so that it fits.
+    /// Returns how many blocks piece `index` has. As many bits are in memory, so that it fits.
     fn blocks_in(&self, index: u64) -> usize {
         (self.geometry.blocks - index * self.geometry.per_piece).min(self.geometry.per_piece) as usize
     }
 
-    /// Whether `block`, one of the map's, is used, and the first block from which on that may be otherwise.
+    /// Returns whether `block`, one of the map's, is used, and the first block from which on that may be otherwise.
     fn run_at(&self, block: u64) -> Result<(bool, u64)> {
         let index = block / self.geometry.per_piece;
         let (first, count) = (index * self.geometry.per_piece, self.blocks_in(index));

@@ -74,7 +74,7 @@ impl HfsPlus {
 }
 
 impl HfsPlusFree {
-    /// Whether `block` is used, and the first block from which on that may be otherwise.
+    /// Returns whether `block` is used, and the first block from which on that may be otherwise.
     fn run_at(&self, block: u32) -> Result<(bool, u32)> {
         let byte = block / 8;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,7 @@ pub enum Found {
     Hfs,
 }
 
-/// Whether a volume of this family begins at the first byte of `device`. Reads two sectors at most.
+/// Returns whether a volume of this family begins at the first byte of `device`. Reads two sectors at most.
 pub fn probe(device: &dyn BlockDevice) -> Result<Option<Found>> {
     Ok(match probe_front(device)? {
         None => probe_copy(device)?,

@@ -54,7 +54,7 @@ pub(super) struct Links {
     journal: Vec<Cnid>,
     /// The files of a journal that stays.
     kept: Vec<Cnid>,
-    /// Whether the files of a journal that stays are listed and found by name.
+    /// True if the files of a journal that stays are listed and found by name.
     system_files: bool,
 }
 
@@ -91,7 +91,7 @@ impl Links {
         })
     }
 
-    /// Whether `id` is one of the private folders, or a file that is there for one mount only.
+    /// Returns whether `id` is one of the private folders, or a file that is there for one mount only.
     pub(super) fn is_private(&self, id: Cnid) -> bool {
         self.private_folders().any(|private| private.id == id) || self.is_journal_file(id)
     }
@@ -102,12 +102,12 @@ impl Links {
         self.is_private(id) || (!self.system_files && self.is_kept(id))
     }
 
-    /// How many entries of the root are hidden.
+    /// Returns how many entries of the root are hidden.
     pub(super) fn hidden_count(&self) -> u32 {
         u32::from(self.files.is_some()) + u32::from(self.folders.is_some()) + self.hidden_files()
     }
 
-    /// How many files are hidden.
+    /// Returns how many files are hidden.
     pub(super) fn hidden_files(&self) -> u32 {
         self.journal_count() + if self.system_files { 0 } else { self.kept.len() as u32 } // at most two
     }
@@ -117,12 +117,12 @@ impl Links {
         self.system_files = shown;
     }
 
-    /// How many files are there for one mount only.
+    /// Returns how many files are there for one mount only.
     pub(super) fn journal_count(&self) -> u32 {
         self.journal.len() as u32 // at most two
     }
 
-    /// Whether `id` is a file that is there for one mount only.
+    /// Returns whether `id` is a file that is there for one mount only.
     pub(super) fn is_journal_file(&self, id: Cnid) -> bool {
         self.journal.contains(&id)
     }
@@ -150,7 +150,7 @@ impl Links {
         Ok(())
     }
 
-    /// Whether `id` is a file of a journal that stays, which no operation changes.
+    /// Returns whether `id` is a file of a journal that stays, which no operation changes.
     pub(super) fn is_kept(&self, id: Cnid) -> bool {
         self.kept.contains(&id)
     }
@@ -170,12 +170,12 @@ impl Links {
         self.files = Some(Private { id, created });
     }
 
-    /// Whether `file` is a name of a file with several, or of a folder with several.
+    /// Returns whether `file` is a name of a file with several, or of a folder with several.
     pub(super) fn is_link(&self, file: &FileRaw) -> (bool, bool) {
         (self.file_link(file).is_some(), self.folder_link(file).is_some())
     }
 
-    /// Whether what lies in folder `parent` is a file that links lead to.
+    /// Returns whether what lies in folder `parent` is a file that links lead to.
     pub(super) fn holds_files(&self, parent: Cnid) -> bool {
         self.files.is_some_and(|private| private.id == parent)
     }

@@ -14,12 +14,12 @@ pub(crate) fn header_places(len: u64) -> impl Iterator<Item = u64> {
     [Some(HEADER_OFFSET), len.checked_sub(HEADER_OFFSET)].into_iter().flatten()
 }
 
-/// Whether `bytes` are the header of a volume of `len` bytes.
+/// Returns whether `bytes` are the header of a volume of `len` bytes.
 pub(crate) fn is_volume_header(bytes: &[u8], len: u64) -> bool {
     VolumeHeaderRaw::read_from_bytes(bytes).is_ok_and(|raw| VolumeHeader::parse(&raw, HEADER_OFFSET, len).is_ok())
 }
 
-/// Whether `bytes` are a node of a tree, or the beginning of a header node.
+/// Returns whether `bytes` are a node of a tree, or the beginning of a header node.
 pub(crate) fn is_node(bytes: &[u8]) -> bool {
     let Ok((head, rest)) = NodeDescriptorRaw::read_from_prefix(bytes) else { return false };
     if head.reserved.get() != 0 {

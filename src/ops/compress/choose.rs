@@ -24,7 +24,7 @@ impl Types {
         Self { inverted: true, ..Self::only(extensions) }
     }
 
-    /// Whether a file of this name is of one of them.
+    /// Returns whether a file of this name is of one of them.
     pub fn contain(&self, name: &str) -> bool {
         if self.extensions.is_empty() {
             return true;

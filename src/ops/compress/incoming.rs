@@ -24,7 +24,7 @@ use crate::progress::Progress;
 pub(crate) struct Room {
     /// Bytes of a block.
     pub(crate) block: u32,
-    /// Whether holes take nothing.
+    /// True if holes take nothing.
     pub(crate) holes: bool,
 }
 

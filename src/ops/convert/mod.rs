@@ -39,17 +39,17 @@ pub struct ConvertOptions {
     pub sector_size: Option<u32>,
     /// How hard UDZO is compressed. `None`: level 1.
     pub level: Option<Level>,
-    /// Whether an image that exists is to be replaced.
+    /// True if an image that exists is to be replaced.
     pub overwrite: bool,
     /// Leave out what no volume uses: those blocks read as zeros in the new image. Fails where a volume's map of them cannot be
     /// relied on. The source's own checksums cover what is left out, and are not compared then.
     pub skip_free: bool,
     /// Whether and how the new image is encrypted, whatever the old one is: with fresh keys.
     pub encryption: Option<Encryption>,
-    /// Whether a new compressed image may lack the code signature of the old one, which covers the bytes of that file. Of the
+    /// True if a new compressed image may lack the code signature of the old one, which covers the bytes of that file. Of the
     /// other formats, in which none can stand, nobody expects it.
     pub remove_signature: bool,
-    /// Whether to go on where the source's own checksums say that it is damaged.
+    /// True if to go on where the source's own checksums say that it is damaged.
     pub ignore_checksums: bool,
     /// What is put into a compressed or read-only image beside its disk, such as a licence. Nothing is taken from the source.
     pub resources: Vec<Resource>,
@@ -171,7 +171,7 @@ pub struct Converted {
     pub image: Image,
     /// How much was moved.
     pub copied: Copied,
-    /// Whether the image was there already, with the same disk, so that nothing was left to do.
+    /// True if the image was there already, with the same disk, so that nothing was left to do.
     pub was_complete: bool,
 }
 

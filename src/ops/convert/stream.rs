@@ -124,7 +124,7 @@ impl Out {
     }
 }
 
-/// Whether what is passed over in `file` reads as zeros: it is a regular file that ends here, not open for appending.
+/// Returns whether what is passed over in `file` reads as zeros: it is a regular file that ends here, not open for appending.
 fn can_skip(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
     let mut file = file;

@@ -36,7 +36,7 @@ impl UsedOnly {
         Ok(Self { disk: image.disk().clone(), free })
     }
 
-    /// Whether the first of these bytes is free, and how far the next ones are the same.
+    /// Returns whether the first of these bytes is free, and how far the next ones are the same.
     fn run_at(&self, range: Range<u64>) -> Result<(bool, u64)> {
         let Range { start, mut end } = range;
         for found in &self.free.volumes {

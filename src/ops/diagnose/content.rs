@@ -134,7 +134,7 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
     Ok(found.map(|at| start + at as u64 + udif::TRAILER).filter(|end| *end < len))
 }
 
-/// Whether a zlib stream begins the file that holds whole sectors, as the first chunk of a UDZO image does.
+/// Returns whether a zlib stream begins the file that holds whole sectors, as the first chunk of a UDZO image does.
 fn begins_with_chunk(head: &[u8]) -> bool {
     head.first() == Some(&0x78) && holds_sectors(flate2::read::ZlibDecoder::new(head))
 }

@@ -166,7 +166,7 @@ fn locked(error: &Error) -> Cause {
         .advise("give it with --passfile FILE, --passfd N, --passenv NAME or --stdinpass")
 }
 
-/// Whether nothing above the file was recognised, so that the file may be anything.
+/// Returns whether nothing above the file was recognised, so that the file may be anything.
 fn is_only_file(layers: &[Layer]) -> bool {
     layers.iter().all(|layer| match layer {
         Layer::File(_) | Layer::Remote(_) | Layer::Raw(_) => true,

@@ -193,7 +193,7 @@ impl Shared<'_> {
         self.queue().failure.take().map_or(Ok(()), Err)
     }
 
-    /// Whether somebody failed, and all should stop.
+    /// Returns whether somebody failed, and all should stop.
     pub(super) fn failed(&self) -> bool {
         self.queue().failure.is_some()
     }

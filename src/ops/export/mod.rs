@@ -87,7 +87,7 @@ impl Report {
     }
 }
 
-/// Whether the next object would fail too, so that it is better to stop.
+/// Returns whether the next object would fail too, so that it is better to stop.
 fn is_fatal(error: &Error) -> bool {
     use std::io::ErrorKind as Io;
     let host = error.io_kind();

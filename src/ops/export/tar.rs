@@ -41,7 +41,7 @@ pub fn to_tar(fs: &dyn FileSystem, path: &str, out: &mut dyn Write, progress: &d
     Ok(archive.report)
 }
 
-/// Whether nothing more can be written.
+/// Returns whether nothing more can be written.
 fn ends(error: &Error) -> bool {
     is_fatal(error) || error.layer() == ARCHIVE
 }

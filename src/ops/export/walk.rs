@@ -158,7 +158,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         }
     }
 
-    /// Whether `entry` is one more name of a file that has been met; it becomes a link later.
+    /// Returns whether `entry` is one more name of a file that has been met; it becomes a link later.
     fn is_further_name(&mut self, folder: u32, entry: &Entry) -> bool {
         if entry.attributes.links < 2 {
             return false;

@@ -106,7 +106,7 @@ pub struct Icons {
     pub size: f64,
     /// The size of their names.
     pub text_size: f64,
-    /// Whether names stand at the right instead of below.
+    /// True if names stand at the right instead of below.
     pub label_on_the_right: bool,
     /// What they are sorted by.
     pub arrange_by: Arrange,
@@ -116,9 +116,9 @@ pub struct Icons {
     pub grid_spacing: f64,
     /// How far the window is scrolled.
     pub scroll: (f64, f64),
-    /// Whether icons show the contents of files.
+    /// True if icons show the contents of files.
     pub preview: bool,
-    /// Whether facts stand below names.
+    /// True if facts stand below names.
     pub item_info: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct ListView {
     pub icon_size: f64,
     /// The size of the text.
     pub text_size: f64,
-    /// Whether folders show how much is in them.
+    /// True if folders show how much is in them.
     pub all_sizes: bool,
 }
 

@@ -71,7 +71,7 @@ impl NewFormat {
         }
     }
 
-    /// Whether what is a hole in a sparse file takes no room.
+    /// Returns whether what is a hole in a sparse file takes no room.
     pub const fn has_holes(self) -> bool {
         matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
@@ -127,12 +127,12 @@ impl NewFormat {
         Ok(Box::new(apfs::Plan::encrypted(tree, options, encryption.as_ref())?))
     }
 
-    /// Whether several volumes share the room of one.
+    /// Returns whether several volumes share the room of one.
     pub const fn holds_several(self) -> bool {
         matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
 
-    /// Whether it is HFS+ or HFSX.
+    /// Returns whether it is HFS+ or HFSX.
     pub const fn is_hfs(self) -> bool {
         matches!(self, Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled)
     }

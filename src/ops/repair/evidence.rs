@@ -19,7 +19,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Whether independent sources speak for it and none against it.
+    /// Returns whether independent sources speak for it and none against it.
     pub(super) fn is_consistent(&self) -> bool {
         !self.support.is_empty() && self.against.is_empty()
     }
@@ -41,7 +41,7 @@ impl Evidence {
     }
 }
 
-/// Whether a quick look at the map finds nothing that contradicts the length of the disk.
+/// Returns whether a quick look at the map finds nothing that contradicts the length of the disk.
 pub(super) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     if gpt::told_len(disk)?.is_some_and(|told| told > disk.info().len) {
         return Ok(false);

@@ -34,7 +34,7 @@ pub(super) struct Work<'a> {
     pub(super) found: Problems,
     /// What is wrong with volumes afterwards.
     pub(super) remaining: Vec<Problem>,
-    /// Whether anything outside of volumes was changed.
+    /// True if anything outside of volumes was changed.
     pub(super) changed_outside: bool,
 }
 

@@ -83,8 +83,8 @@ impl Question<'_> {
         self.decide(&facts, agreed)
     }
 
-    /// Whether nothing contradicts lists that agree: no file reaches past the end of the disk, and a quick look at the map finds
-    /// it where it should be.
+    /// Returns whether nothing contradicts lists that agree: no file reaches past the end of the disk, and a quick look at the
+    /// map finds it where it should be.
     fn is_quiet(&self, facts: Facts) -> Result<bool> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         if !misplaced(facts, &lens).is_empty() {

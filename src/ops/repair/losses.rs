@@ -57,7 +57,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Whether both counts are lower than `before`: one of them alone may have been wrong.
+    /// Returns whether both counts are lower than `before`: one of them alone may have been wrong.
     fn is_less_than(self, before: Self) -> bool {
         let fewer_records = self.records.zip(before.records).is_none_or(|(now, before)| now < before);
         self.files < before.files && fewer_records

@@ -59,7 +59,7 @@ pub struct Options<'a> {
     pub how: How,
     /// What the user has decided.
     pub assume: Assumptions,
-    /// Whether volumes may hold fewer files afterwards.
+    /// True if volumes may hold fewer files afterwards.
     pub accept_loss: bool,
     /// Who is asked about that otherwise. `None`: the repair stops.
     pub confirm: Option<Confirm<'a>>,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{LAYER, Options};
 use crate::container::sparsebundle;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave};
+use crate::device::{Access, BlockDevice, BlockDeviceExt, regions};
 use crate::open::interrupted::{self, UNDO_SUFFIX};
 use crate::open::{self, OpenOptions, Stored};
 use crate::store::{Entry, Guard, Local, Lock, Meta, Open, Put, Store};
@@ -444,20 +444,7 @@ fn no_undo(folder: &Path, error: io::Error) -> Error {
 fn move_by_copy(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {
     let source = from.open(name, Open::Read)?.ok_or_else(|| Error::not_found(LAYER, name))?;
     let copy = to.open(target, Open::Create)?.ok_or_else(|| Error::not_found(LAYER, target))?;
-    let len = source.info().len;
-    copy.set_len(0, Leave::Zeros)?;
-    copy.set_len(len, Leave::Zeros)?;
-    let mut at = 0;
-    while at < len {
-        let extent = source.extent_at(at..len)?;
-        let piece = extent.len.min(1 << 20);
-        if extent.kind == ExtentKind::Data {
-            let mut buf = vec![0; piece as usize];
-            source.read_at(at, &mut buf)?;
-            copy.write_at(at, &buf)?;
-        }
-        at += piece;
-    }
+    regions::copy_all(&*source, &*copy)?;
     copy.flush()?;
     to.sync()?;
     from.remove(name)?;

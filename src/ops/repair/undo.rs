@@ -490,7 +490,7 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Whether the image is as the repair left it. A repair that was interrupted left no sums.
+/// Returns whether the image is as the repair left it. A repair that was interrupted left no sums.
 fn check_unchanged(target: &Target, vault: &Vault, folder: &str, log: &Log) -> Result<()> {
     let changed = |what: String| {
         let message = format!("changed since it was repaired, and undoing would mix old and new: {what}");

@@ -247,7 +247,7 @@ impl<'a> Files<'a> {
         dated.map_err(|source| Error::io(LAYER, "set the date", source).in_file(self.store.host_path(name)))
     }
 
-    /// Whether two files hold the same bytes.
+    /// Returns whether two files hold the same bytes.
     fn are_same(&self, one: &str, other: &str, progress: &dyn Progress) -> Result<bool> {
         let (Some(one), Some(other)) = (self.store.open(one, Open::Read)?, self.store.open(other, Open::Read)?) else {
             return Ok(false);

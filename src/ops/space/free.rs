@@ -52,7 +52,7 @@ impl FreeSpace {
         self.volumes.iter().flat_map(FreeVolume::runs)
     }
 
-    /// Whether the disk has no volume whose map is known.
+    /// Returns whether the disk has no volume whose map is known.
     pub fn is_unknown(&self) -> bool {
         self.volumes.iter().all(|found| found.map.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
     }

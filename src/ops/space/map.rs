@@ -48,7 +48,7 @@ pub struct SpaceMap {
     /// Bytes that packing shortens the image's file by, because no unit has its place there. They take storage only where the
     /// host cannot punch holes.
     pub unused: u64,
-    /// Whether the host frees parts of files, as far as that is known without trying. Where it does not, compaction gives back
+    /// True if the host frees parts of files, as far as that is known without trying. Where it does not, compaction gives back
     /// whole bands and chunks.
     pub parts: bool,
 }
@@ -105,7 +105,7 @@ impl SpaceMap {
         (index + 1).saturating_mul(self.size).min(self.disk)
     }
 
-    /// How many units the disk has when all of it is stored.
+    /// Returns how many units the disk has when all of it is stored.
     pub fn count(&self) -> u64 {
         self.disk.div_ceil(self.size)
     }

@@ -182,8 +182,8 @@ impl<'a> Storage<'a> {
     }
 }
 
-/// Whether the host frees parts of files where the image, or the topmost layer over it, is. With `trying` a file is made there
-/// for a moment, if it takes that to know; without it, the kind of the file system may have to do.
+/// Returns whether the host frees parts of files where the image, or the topmost layer over it, is. With `trying` a file is made
+/// there for a moment, if it takes that to know; without it, the kind of the file system may have to do.
 pub(crate) fn can_punch(image: &Image, trying: bool) -> bool {
     let path = image.overlays().last().map_or(image.path(), |top| &top.path);
     if remote::url(path).is_some() {

@@ -92,7 +92,7 @@ pub(super) mod type_flag {
 }
 
 impl HeaderRaw {
-    /// Whether the checksum is right. Old programs summed signed bytes.
+    /// Returns whether the checksum is right. Old programs summed signed bytes.
     pub(super) fn checksum_fits(&self) -> bool {
         let bytes = self.as_bytes();
         let field = 148..156;

@@ -133,7 +133,7 @@ fn check_entries(disk: &dyn BlockDevice, copy: &Copy, problems: &mut Problems) -
     map
 }
 
-/// Whether the claim of a GPT covers a disk whose last block is `last`: all blocks but this one, as UEFI wants it, or the
+/// Returns whether the claim of a GPT covers a disk whose last block is `last`: all blocks but this one, as UEFI wants it, or the
 /// largest number, which some programs write whatever the disk has.
 pub(super) fn is_well_sized(claim: &MbrEntryRaw, last: u64) -> bool {
     let blocks = u64::from(claim.blocks.get());

@@ -140,8 +140,8 @@ pub fn told_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Whether both copies are whole, say the same, and the backup is where the primary says. `None`: there is no primary that can
-/// be used.
+/// Returns whether both copies are whole, say the same, and the backup is where the primary says. `None`: there is no primary
+/// that can be used.
 pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
@@ -279,7 +279,7 @@ impl Header {
 }
 
 impl Copy {
-    /// Whether both describe the same disk.
+    /// Returns whether both describe the same disk.
     fn agrees_with(&self, other: &Self) -> bool {
         let (a, b) = (&self.header, &other.header);
         a.my_lba != b.my_lba

@@ -204,7 +204,7 @@ fn holds_header(disk: &dyn BlockDevice, offset: u64) -> Result<bool> {
     Ok(read::<GptHeaderRaw>(disk, offset)?.signature == GPT_SIGNATURE)
 }
 
-/// Whether every sector of the place of `copy` is blank or what it should be.
+/// Returns whether every sector of the place of `copy` is blank or what it should be.
 fn is_blank_or(disk: &dyn BlockDevice, copy: &Copy) -> Result<bool> {
     let block = u64::from(copy.header.block);
     for (lba, bytes) in [(copy.header.entries_lba, copy.table.clone()), (copy.header.my_lba, copy.header.to_block())] {

@@ -15,17 +15,17 @@ const LAYER: &str = "mbr";
 const MAX_LOGICAL: u32 = 128;
 
 impl MbrRaw {
-    /// Whether a GPT claims the disk.
+    /// Returns whether a GPT claims the disk.
     pub(super) fn is_protective(&self) -> bool {
         self.signature == MBR_SIGNATURE && self.entries.iter().any(|entry| entry.kind == kind::PROTECTIVE)
     }
 
-    /// Whether it names partitions that are not just the GPT's claim.
+    /// Returns whether it names partitions that are not just the GPT's claim.
     pub(super) fn has_own_partitions(&self) -> bool {
         self.entries.iter().any(|entry| entry.is_used() && entry.kind != kind::PROTECTIVE)
     }
 
-    /// Whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have the same signature, and code
+    /// Returns whether it can be a partition table at all: boot sectors of FAT, exFAT and NTFS have the same signature, and code
     /// or text where the entries would be.
     fn is_plausible(&self) -> bool {
         self.signature == MBR_SIGNATURE
@@ -103,7 +103,7 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
     Ok(())
 }
 
-/// Whether block 0 begins as the boot sector of a FAT, exFAT or NTFS volume does.
+/// Returns whether block 0 begins as the boot sector of a FAT, exFAT or NTFS volume does.
 fn is_boot_sector(code: &[u8; 446]) -> bool {
     let jump = matches!(code[0], 0xeb | 0xe9);
     if matches!(&code[3..11], b"NTFS    " | b"EXFAT   ") {

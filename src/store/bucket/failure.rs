@@ -8,18 +8,18 @@ use super::bounded::Broken;
 use super::{BucketPlace, LAYER};
 use crate::{Error, Kind};
 
-/// Whether a 404 is about the bucket.
+/// Returns whether a 404 is about the bucket.
 pub(super) fn bucket_is_missing(error: &object_store::Error) -> bool {
     code(&error.to_string()) == Some("NoSuchBucket")
 }
 
-/// Whether a range was refused because the object ends before it.
+/// Returns whether a range was refused because the object ends before it.
 pub(super) fn past_the_end(error: &object_store::Error) -> bool {
     let text = error.to_string();
     code(&text) == Some("InvalidRange") || status(&text) == Some(416)
 }
 
-/// Whether more came than the range that was asked for.
+/// Returns whether more came than the range that was asked for.
 pub(super) fn ignored_range(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { source, .. } if source.to_string().contains("non-partial response"))
 }

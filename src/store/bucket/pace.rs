@@ -17,7 +17,7 @@ impl Pace {
         Self { bytes_per_second: bytes_per_second.max(1), free_from: Mutex::new(Instant::now()) }
     }
 
-    /// How long to wait before so many bytes may go.
+    /// Returns how long to wait before so many bytes may go.
     pub(super) fn take(&self, bytes: usize) -> Duration {
         self.take_at(Instant::now(), bytes)
     }

@@ -24,7 +24,7 @@ pub struct BucketOptions {
     pub anonymous: bool,
     /// A file of certificates (PEM) that are trusted besides the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// Whether keys may sign requests that go unencrypted to other machines.
+    /// True if keys may sign requests that go unencrypted to other machines.
     pub allow_http: bool,
     /// A limit of bandwidth, up and down together.
     pub bytes_per_second: Option<u64>,
@@ -120,7 +120,7 @@ impl BucketOptions {
         self.endpoint.as_deref().unwrap_or("Amazon S3")
     }
 
-    /// Whether the endpoint is asked without encryption: only on this machine, or where that was asked for.
+    /// Returns whether the endpoint is asked without encryption: only on this machine, or where that was asked for.
     pub(super) fn plain_http_is_fine(&self) -> Result<bool> {
         let Some(endpoint) = &self.endpoint else { return Ok(false) };
         if endpoint.starts_with("https://") {
@@ -146,7 +146,7 @@ impl BucketOptions {
     }
 }
 
-/// Whether `host`, perhaps with a port and a path, is this machine's loopback.
+/// Returns whether `host`, perhaps with a port and a path, is this machine's loopback.
 fn is_this_machine(host: &str) -> bool {
     let host = host.split('/').next().unwrap_or_default();
     if let Some(bracketed) = host.strip_prefix('[') {

@@ -81,7 +81,7 @@ impl LocalFile {
         Err(Error::new(Kind::Conflict, LAYER, "is replaced by other programs all the time").in_file(path))
     }
 
-    /// Whether `path` leads to this file and no other. True where the host does not tell.
+    /// Returns whether `path` leads to this file and no other. True where the host does not tell.
     fn is_at(&self, path: &Path) -> bool {
         let same = |here: Metadata, there: Metadata| (here.dev(), here.ino()) == (there.dev(), there.ino());
         match (self.file.metadata(), fs::metadata(path)) {
@@ -321,7 +321,7 @@ pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     Error::new(Kind::Conflict, layer, format!("is in use by {holder}"))
 }
 
-/// Whether a name on the host leads to an open file. Where nobody can tell, one does.
+/// Returns whether a name on the host leads to an open file. Where nobody can tell, one does.
 pub(super) fn has_name(file: &File) -> bool {
     file.metadata().map_or(true, |meta| meta.nlink() > 0)
 }

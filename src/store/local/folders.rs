@@ -99,7 +99,7 @@ impl Folders {
         }
     }
 
-    /// Whether an earlier sync failed.
+    /// Returns whether an earlier sync failed.
     pub(super) fn lost(&self) -> bool {
         self.changed().lost
     }

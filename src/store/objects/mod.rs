@@ -94,7 +94,7 @@ pub trait Objects: fmt::Debug + Send + Sync {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>) -> Result<()>;
 }
 
-/// Whether a key that begins with `prefix` is `wanted`. The listing ends with the first.
+/// Returns whether a key that begins with `prefix` is `wanted`. The listing ends with the first.
 pub(crate) fn has_any(objects: &dyn Objects, prefix: &str, wanted: &dyn Fn(&str) -> bool) -> Result<bool> {
     let mut found = false;
     let listed = objects.list(prefix, &mut |key, _| {

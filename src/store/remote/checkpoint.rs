@@ -100,7 +100,7 @@ impl Remote {
 }
 
 impl Shared {
-    /// Whether no request of an earlier writer can change plain names any more.
+    /// Returns whether no request of an earlier writer can change plain names any more.
     pub(super) fn is_settled(&self) -> bool {
         Instant::now() >= self.settles || self.log().as_ref().is_none_or(|log| log.state.settled)
     }

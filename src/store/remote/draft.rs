@@ -79,7 +79,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Whether no files are there.
+    /// Returns whether no files are there.
     pub fn is_empty(&self) -> Result<bool> {
         is_empty(&*self.shared().objects, self.shared().log().as_ref())
     }
@@ -93,7 +93,7 @@ fn has_files(log: &Log) -> bool {
     log.state.names.values().any(|name| matches!(name, Name::File(_)))
 }
 
-/// Whether nothing but what others may have left under `.bandsaw/` is there.
+/// Returns whether nothing but what others may have left under `.bandsaw/` is there.
 fn is_empty(objects: &dyn Objects, log: Option<&Log>) -> Result<bool> {
     if let Some(log) = log {
         return Ok(!has_files(log));

@@ -138,7 +138,7 @@ pub(super) struct FileState {
 }
 
 impl FileState {
-    /// Whether the plain object is this file, the whole of it and nothing else.
+    /// Returns whether the plain object is this file, the whole of it and nothing else.
     pub(super) fn is_plain(&self) -> bool {
         self.parts.is_empty() && self.plain.as_ref().is_some_and(|plain| plain.len == self.len && plain.size == self.len)
     }

@@ -68,7 +68,7 @@ impl Shared {
         Ok(false)
     }
 
-    /// How many local flushes there were before what is committed now is looked at.
+    /// Returns how many local flushes there were before what is committed now is looked at.
     pub(super) fn flushed_locally(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.journal().flushes)
     }

@@ -248,13 +248,13 @@ impl Log {
         Err(failed.unwrap_or_else(|| Error::new(Kind::Io, LAYER, "an entry is said to be there and is not").in_file(key)))
     }
 
-    /// Whether the newest entry, put by who has read the log but did not write it, stands where another had been that a
+    /// Returns whether the newest entry, put by who has read the log but did not write it, stands where another had been that a
     /// manifest has replaced meanwhile. Then it counts for nobody.
     pub(super) fn is_void(&self, objects: &dyn Objects) -> Result<bool> {
         Ok(manifests(objects)?.newest.is_some_and(|number| number >= self.state.number))
     }
 
-    /// Whether so few entries came after the newest manifest that a new one is not worth it.
+    /// Returns whether so few entries came after the newest manifest that a new one is not worth it.
     pub(super) fn is_short(&self) -> bool {
         self.state.number - self.manifest.0 < FEW
     }

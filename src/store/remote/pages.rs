@@ -96,7 +96,7 @@ impl Page {
         }
     }
 
-    /// Whether its bytes, if it has any, are in memory and nowhere else.
+    /// Returns whether its bytes, if it has any, are in memory and nowhere else.
     pub(super) fn is_only_here(&self) -> bool {
         self.state == PageState::Dirty && self.block.is_none()
     }
@@ -391,7 +391,7 @@ impl Page {
         Self { block, ..Self::zeros(0) }
     }
 
-    /// Whether its bytes need not stay in memory.
+    /// Returns whether its bytes need not stay in memory.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.state == PageState::Clean || (self.block.is_some() && self.bytes.is_some())
     }

@@ -74,7 +74,8 @@ impl Shared {
         }
     }
 
-    /// Whether enough is in memory that is nowhere else, and whether enough is on the local disk that is not in the store.
+    /// Returns whether enough is in memory that is nowhere else, and whether enough is on the local disk that is not in the
+    /// store.
     fn is_full(&self) -> (bool, bool) {
         let spilled = self.spilled.load(Ordering::Relaxed);
         let half = (self.memory / 2) as i64;

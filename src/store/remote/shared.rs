@@ -152,7 +152,7 @@ impl Shared {
         ObjectId { generation: self.generation, session: self.session, number }
     }
 
-    /// Whether this writer made the object.
+    /// Returns whether this writer made the object.
     pub(super) fn is_own(&self, object: ObjectId) -> bool {
         object.session == self.session
     }

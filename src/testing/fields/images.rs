@@ -33,7 +33,7 @@ pub(super) struct Image {
     pub(super) structures: Vec<Structure>,
     /// The property lists among the files, of which each number is a field.
     pub(super) lists: Vec<String>,
-    /// Whether it takes a passphrase.
+    /// True if it takes a passphrase.
     pub(super) is_encrypted: bool,
 }
 
@@ -222,7 +222,7 @@ pub(super) struct Change {
 }
 
 impl Image {
-    /// How many [`change`](Self::change)s there are.
+    /// Returns how many [`change`](Self::change)s there are.
     pub(super) fn fields(&self) -> usize {
         self.structures.iter().map(|structure| structure.fields.len()).sum::<usize>() + self.lists.len() * LIST_KEYS.len()
     }

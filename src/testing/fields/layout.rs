@@ -11,9 +11,9 @@ pub(super) struct Field {
     pub(super) offset: usize,
     /// Bytes.
     pub(super) size: usize,
-    /// Whether it is one number; text, identifiers and reserved bytes are not.
+    /// True if it is one number; text, identifiers and reserved bytes are not.
     pub(super) is_number: bool,
-    /// Whether its most significant byte comes first.
+    /// True if its most significant byte comes first.
     pub(super) is_big_endian: bool,
 }
 

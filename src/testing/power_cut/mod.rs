@@ -68,7 +68,7 @@ pub struct Crash {
 }
 
 impl PowerCut {
-    /// How many events were recorded so far.
+    /// Returns how many events were recorded so far.
     pub fn position(&self) -> usize {
         self.recorder().events.len()
     }

@@ -42,14 +42,14 @@ impl<'a> Survival<'a> {
         Self { create: Box::new(create), open: Box::new(open), steps: 40, each: 3, resize_by: 0 }
     }
 
-    /// How many requests are made. 40 unless told.
+    /// Returns how many requests are made. 40 unless told.
     #[must_use]
     pub fn steps(mut self, steps: u64) -> Self {
         self.steps = steps;
         self
     }
 
-    /// How many random crashes there are at each point, besides the two extremes. 3 unless told.
+    /// Returns how many random crashes there are at each point, besides the two extremes. 3 unless told.
     #[must_use]
     pub fn crashes(mut self, each: u64) -> Self {
         self.each = each;
@@ -179,7 +179,7 @@ enum Version {
 }
 
 impl Version {
-    /// Whether `found` is this, as far as it reaches (the last sector of a device may be short).
+    /// Returns whether `found` is this, as far as it reaches (the last sector of a device may be short).
     fn allows(&self, found: &[u8]) -> bool {
         match self {
             Version::Anything => true,

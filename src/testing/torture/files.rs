@@ -22,7 +22,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Whether the file is only there because it is open.
+    /// Returns whether the file is only there because it is open.
     pub(super) fn is_nameless(&self, world: &World) -> bool {
         world.get(self.id).places.is_empty()
     }

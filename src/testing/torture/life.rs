@@ -196,7 +196,7 @@ impl Life {
         problems
     }
 
-    /// Whether the unmounted volume has room for the journal that changes need.
+    /// Returns whether the unmounted volume has room for the journal that changes need.
     fn can_change(&self) -> bool {
         let copy = self.nature.open(Arc::new(Memory::from(self.device.to_vec()))).expect("a clean volume opens");
         match copy.set_attributes(copy.root(), &Change { mode: Some(0o700), ..Change::default() }) {

@@ -208,7 +208,7 @@ fn different_xattrs(ours: &BTreeMap<String, Arc<Vec<u8>>>, theirs: &BTreeMap<Str
     ours.iter().find(|(name, value)| theirs[*name] != **value).map(|(name, _)| format!("attribute {name} differs"))
 }
 
-/// Whether an entry is one of the files of the volume's journal, which nobody may change.
+/// Returns whether an entry is one of the files of the volume's journal, which nobody may change.
 pub(super) fn is_journal(dir: u64, name: &str, root: u64) -> bool {
     dir == root && name.starts_with(".journal")
 }

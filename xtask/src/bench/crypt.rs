@@ -21,7 +21,7 @@ use super::{Bench, MIB};
 const PIECE: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// Whether this processor runs sixteen chains side by side.
+/// Returns whether this processor runs sixteen chains side by side.
 fn is_wide() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("vaes") && is_x86_feature_detected!("avx512f");
@@ -96,7 +96,7 @@ fn core(bits: u32, block: u32, pass: Pass, size: u64, back_end: BackEnd) -> Resu
     })
 }
 
-/// How long `openssl speed` says that so many bytes take.
+/// Returns how long `openssl speed` says that so many bytes take.
 pub(super) fn openssl(cipher: &str, size: u64) -> Result<Duration> {
     let args = ["speed", "-seconds", "1", "-bytes", "65536", "-evp", cipher];
     let output = Command::new("openssl").args(args).stdin(Stdio::null()).output().context("openssl speed")?;

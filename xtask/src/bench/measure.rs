@@ -117,7 +117,7 @@ impl Case {
         Ratio { median: ratios[ratios.len() / 2], min: ratios[0], max: ratios[ratios.len() - 1] }
     }
 
-    /// Whether it has a goal.
+    /// Returns whether it has a goal.
     pub(crate) fn is_wanted(&self) -> bool {
         self.at_least > 0.0
     }
@@ -152,14 +152,14 @@ pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// How long something takes.
+/// Returns how long something takes.
 pub(crate) fn time<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     let start = Instant::now();
     run()?;
     Ok(start.elapsed())
 }
 
-/// How much faster two threads are than one at work that shares nothing. Under 1.7 the machine has a busy neighbour, and
+/// Returns how much faster two threads are than one at work that shares nothing. Under 1.7 the machine has a busy neighbour, and
 /// nothing measured meanwhile says much.
 pub(crate) fn two_thread_scaling() -> f64 {
     fn spin() -> u64 {

@@ -48,7 +48,7 @@ pub(super) fn process(program: &Path, args: &[&str], dir: &Path) -> Result<Durat
     })
 }
 
-/// Whether a program can be started at all.
+/// Returns whether a program can be started at all.
 pub(super) fn present(program: &str) -> bool {
     Command::new(program).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }

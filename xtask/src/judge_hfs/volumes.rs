@@ -78,7 +78,7 @@ impl Contents {
         }
     }
 
-    /// How many files, paths and values of `self` are still in `other`.
+    /// Returns how many files, paths and values of `self` are still in `other`.
     pub(super) fn kept(&self, other: &Self) -> [usize; 3] {
         let both = |a: &HashSet<u64>, b: &HashSet<u64>| a.intersection(b).count();
         [both(&self.files, &other.files), both(&self.paths, &other.paths), both(&self.values, &other.values)]

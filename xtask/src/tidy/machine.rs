@@ -26,7 +26,7 @@ pub(super) fn check(file: &Text, names: &[String]) -> Vec<Fault> {
     faults
 }
 
-/// Whether a line has this path, or one below it: not as the tail of a longer one.
+/// Returns whether a line has this path, or one below it: not as the tail of a longer one.
 fn has_path(line: &str, path: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | '/');
     let mut places = line.match_indices(path);

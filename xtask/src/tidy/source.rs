@@ -27,7 +27,7 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     faults
 }
 
-/// Whether a line has an unsafe block, or allows some.
+/// Returns whether a line has an unsafe block, or allows some.
 fn lifts_unsafe(line: &str) -> bool {
     let level = ["allow(", "expect(", "warn("].iter().any(|level| line.contains(level));
     let begins = ["{", "fn ", "impl ", "trait ", "extern ", "("];

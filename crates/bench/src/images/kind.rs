@@ -50,7 +50,7 @@ pub struct Kind {
     pub key_bits: u32,
     /// The file system within.
     pub file_system: NewFormat,
-    /// Whether its volume is encrypted, as FileVault has it; of APFS alone.
+    /// True if its volume is encrypted, as FileVault has it; of APFS alone.
     pub volume_key: bool,
     /// How it is reached.
     pub via: Via,

@@ -89,7 +89,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it brings its own files, so that none can be asked for.
+    /// Returns whether it brings its own files, so that none can be asked for.
     pub fn has_files(self) -> bool {
         matches!(self, Self::Bands | Self::Compression)
     }
@@ -151,7 +151,7 @@ impl Announced {
         Self { files, subjects, bytes, image, room: Room::of(folder)? }.fits(folder, 0)
     }
 
-    /// Whether an image has room, which may take all of its length, and so many bytes beside it.
+    /// Returns whether an image has room, which may take all of its length, and so many bytes beside it.
     fn fits(self, folder: &Path, beside: u64) -> Result<Self> {
         if self.image.saturating_add(beside) <= self.room.free {
             return Ok(self);

@@ -215,7 +215,7 @@ impl Walk<'_> {
     }
 }
 
-/// How many bytes a protocol has on a subject at most, and how many it writes there.
+/// Returns how many bytes a protocol has on a subject at most, and how many it writes there.
 pub(super) fn volume_of(protocol: Protocol, files: &[PlannedFile], scale: f64) -> (u64, u64) {
     let planned = bytes_of(files);
     match protocol {

@@ -224,7 +224,7 @@ impl Measured {
         self.fresh + self.journal + self.written * LEFT_PER_MILLE / 1000
     }
 
-    /// Whether it takes no more than it may.
+    /// Returns whether it takes no more than it may.
     pub fn is_tight(&self) -> bool {
         self.full <= self.most_when_full() && self.compacted <= self.most_when_empty()
     }

@@ -68,9 +68,9 @@ pub struct Settings {
     pub request: u64,
     /// How the system's memory is kept out.
     pub caches: Caches,
-    /// Whether files can be compressed.
+    /// True if files can be compressed.
     pub compressible: bool,
-    /// Whether they were compared when they were read.
+    /// True if they were compared when they were read.
     pub verify: bool,
     /// Seconds of rest between writing and reading, and around attaching anew.
     pub pause: f64,

@@ -223,7 +223,7 @@ pub fn compressed(report: &Report) -> Vec<Table> {
     tables
 }
 
-/// How many files a series has at most that are written, and of how many sets.
+/// Returns how many files a series has at most that are written, and of how many sets.
 fn counts(report: &Report) -> String {
     let written = report.series.iter().map(|series| series.samples.iter().filter(|sample| sample.direction == Direction::Write));
     let counts =

@@ -76,7 +76,7 @@ pub struct Summary {
     pub dispersion: Option<f64>,
     /// Whether speed changed in the course of the run.
     pub first_and_later: Option<FirstAndLater>,
-    /// Whether the bounds are too far apart to say how fast it is.
+    /// True if the bounds are too far apart to say how fast it is.
     pub too_noisy: bool,
     /// Files under 1 MB: what they tell is the speed of memory.
     pub cache_speed: usize,

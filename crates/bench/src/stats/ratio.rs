@@ -89,7 +89,7 @@ pub fn trimmed_bounds(speeds: &[Speed]) -> Option<(f64, f64)> {
     bounds(&(0..DRAWS).filter_map(|_| strata.draw(&mut noise)).collect::<Vec<_>>())
 }
 
-/// Whether bounds are so far apart that nothing can be said.
+/// Returns whether bounds are so far apart that nothing can be said.
 pub fn too_wide(low: f64, high: f64) -> bool {
     high > low * TOO_WIDE
 }

@@ -47,7 +47,7 @@ pub(crate) struct Attached {
     pub(crate) scheme: Option<String>,
     /// The process that serves it.
     pub(crate) process: u32,
-    /// Whether nothing on it can be changed.
+    /// True if nothing on it can be changed.
     pub(crate) read_only: bool,
     /// What is mounted.
     pub(crate) volumes: Vec<AttachedVolume>,
@@ -64,7 +64,7 @@ pub(crate) struct AttachedVolume {
     pub(crate) format: String,
     /// The folder that shows it; of a disk of the kernel's, that disk.
     pub(crate) mount_point: PathBuf,
-    /// Whether nothing on it can be changed.
+    /// True if nothing on it can be changed.
     pub(crate) read_only: bool,
 }
 

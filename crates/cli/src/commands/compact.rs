@@ -69,7 +69,7 @@ struct Facts {
     returned: u64,
     /// Bytes of the disk that were in use and zeros.
     zeros: u64,
-    /// Whether the host frees parts of files.
+    /// True if the host frees parts of files.
     holes: bool,
     refused: Vec<Refused>,
 }

@@ -116,7 +116,7 @@ struct Converted {
     image: Facts,
     bytes_read: u64,
     bytes_written: u64,
-    /// Whether `--resume` found the image complete.
+    /// True if `--resume` found the image complete.
     was_complete: bool,
 }
 

@@ -219,7 +219,7 @@ fn report(done: Put, output: &Output) -> Outcome {
     })
 }
 
-/// Whether an operand names something in an image, and not a host file.
+/// Returns whether an operand names something in an image, and not a host file.
 fn is_in_image(operand: &OsStr) -> Outcome<bool> {
     // What is not UTF-8 can only be a host path.
     Ok(operand.to_str().map(Address::parse_on_host).transpose()?.is_some_and(|address| !address.is_bare()))

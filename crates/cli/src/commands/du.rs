@@ -102,7 +102,7 @@ pub(super) struct BandsFacts {
     /// Bytes given back with bands all of which is free, and with parts of others.
     returns_whole: u64,
     returns_parts: u64,
-    /// Whether the host is known to free parts of files.
+    /// True if the host is known to free parts of files.
     holes: bool,
     /// Bytes that are free and stay for want of that.
     kept: u64,

@@ -55,7 +55,7 @@ struct Facts {
     band_size: u64,
     /// Bytes that were copied, this time.
     copied: u64,
-    /// Whether it went on with what had been interrupted.
+    /// True if it went on with what had been interrupted.
     resumed: bool,
 }
 

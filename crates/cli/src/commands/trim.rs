@@ -52,7 +52,7 @@ struct Facts {
     size_on_disk_before: u64,
     size_on_disk: u64,
     returned: u64,
-    /// Whether the host frees parts of files; where it does not, only whole bands and chunks were given back.
+    /// True if the host frees parts of files; where it does not, only whole bands and chunks were given back.
     holes: bool,
     volumes: Vec<VolumeFacts>,
 }

@@ -14,7 +14,7 @@ pub(crate) struct VolumeFacts {
     pub(crate) format: &'static str,
     pub(crate) offset: u64,
     pub(crate) size: u64,
-    /// Whether files can be listed and read; of an encrypted volume, with its key.
+    /// True if files can be listed and read; of an encrypted volume, with its key.
     pub(crate) readable: bool,
     /// Why not.
     pub(crate) problem: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct ApfsFacts {
     /// `System`, `Data`, ...
     pub(crate) role: Option<&'static str>,
     pub(crate) encrypted: bool,
-    /// Whether only its own Mac can unlock it.
+    /// True if only its own Mac can unlock it.
     pub(crate) hardware_key: bool,
     pub(crate) sealed: bool,
     pub(crate) quota: Option<u64>,

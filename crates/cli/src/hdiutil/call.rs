@@ -173,7 +173,7 @@ impl Call {
         Ok((opening.open(self.image(), Access::ReadOnly)?, opening))
     }
 
-    /// Whether an image is encrypted, which needs no passphrase.
+    /// Returns whether an image is encrypted, which needs no passphrase.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
         Ok(KeyFile::open(Path::new(path), Access::ReadOnly, Reaching::default().reach())?.is_some())
     }

@@ -75,7 +75,7 @@ pub(super) fn disk_hint(scheme: Option<&str>) -> &'static str {
     }
 }
 
-/// Whether this is the name of a file system, and not the code of an image.
+/// Returns whether this is the name of a file system, and not the code of an image.
 pub(super) fn is_volume(format: &str) -> bool {
     format.starts_with("HFS") || format == "APFS"
 }

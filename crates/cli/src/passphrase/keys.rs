@@ -23,7 +23,7 @@ pub(crate) struct Unlocking {
 }
 
 impl Unlocking {
-    /// How many passphrases come from standard input before that of what the verb makes.
+    /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.image.on_stdin() + self.volume.passphrase.on_stdin()
     }
@@ -73,7 +73,7 @@ pub(crate) struct ImageUnlocking {
 }
 
 impl ImageUnlocking {
-    /// How many passphrases come from standard input before that of what the verb makes.
+    /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.passphrase.on_stdin()
     }

@@ -104,7 +104,7 @@ impl<R: Role> PassphraseOf<R> {
         self.source.option()
     }
 
-    /// How many passphrases it is on standard input: one or none.
+    /// Returns how many passphrases it is on standard input: one or none.
     pub(crate) fn on_stdin(&self) -> usize {
         usize::from(matches!(self.source, Source::Stdin(_)))
     }

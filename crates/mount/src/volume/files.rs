@@ -110,7 +110,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether anybody has it open for writing.
+    /// Returns whether anybody has it open for writing.
     pub(super) fn has_writers(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }

@@ -106,14 +106,14 @@ impl VolumeFs {
         Volume { fs: &*self.fs, change: self.change.as_deref() }
     }
 
-    /// How long the kernel may keep a name: not at all if there are other spellings of it, of which it could keep one that is
-    /// gone.
+    /// Returns how long the kernel may keep a name: not at all if there are other spellings of it, of which it could keep one
+    /// that is gone.
     fn keeps(&self, name: &str) -> Duration {
         let one_spelling = name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
         if one_spelling || self.change.is_none() { LONG } else { Duration::ZERO }
     }
 
-    /// How long the kernel may keep what an object is like.
+    /// Returns how long the kernel may keep what an object is like.
     fn stays(&self, found: &Attributes) -> Duration {
         if found.kind == FileKind::Folder && self.change.is_some() { SHORT } else { LONG }
     }

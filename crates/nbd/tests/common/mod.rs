@@ -247,7 +247,7 @@ impl Client {
         }
     }
 
-    /// Whether the server has ended the connection.
+    /// Returns whether the server has ended the connection.
     pub(crate) fn is_over(&mut self) -> bool {
         self.socket.read(&mut [0]).map_or(true, |count| count == 0)
     }

@@ -38,7 +38,7 @@ impl Changes {
 }
 
 impl Tables {
-    /// Whether so much was changed that it should be committed before more is.
+    /// Returns whether so much was changed that it should be committed before more is.
     pub(in crate::container::asif) fn is_full_of_changes(&self) -> bool {
         let state = self.state();
         state.pages.count_changed() > state.pages.limit() / 2 || state.masks.count_changed() > state.masks.limit() / 2

@@ -151,7 +151,7 @@ impl Tables {
         Error::corrupt(LAYER, table + u64::from(place.entry) * 8, what)
     }
 
-    /// How many chunks from `chunk` on, up to `end`, have the same entry without data as it has. May stop early.
+    /// Returns how many chunks from `chunk` on, up to `end`, have the same entry without data as it has. May stop early.
     pub(super) fn run_without_data(&self, chunk: DiskChunk, end: DiskChunk) -> Result<u64> {
         let place = self.geometry.place(chunk);
         let first = self.raw_entry(place.table, place.entry)?;

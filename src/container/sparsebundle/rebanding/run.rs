@@ -29,7 +29,7 @@ pub struct Rebanded {
     pub to: u64,
     /// Bytes that were copied, this time.
     pub copied: u64,
-    /// Whether it went on with what had been interrupted.
+    /// True if it went on with what had been interrupted.
     pub resumed: bool,
     /// What is odd about the new size without keeping it from working.
     pub warnings: Vec<String>,

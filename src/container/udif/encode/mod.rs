@@ -66,7 +66,7 @@ pub struct Area {
     pub name: String,
     /// What it is: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
     pub kind: String,
-    /// Whether it belongs to nothing: its zeros are then not stated but left out, in the sums too.
+    /// True if it belongs to nothing: its zeros are then not stated but left out, in the sums too.
     pub is_free: bool,
 }
 

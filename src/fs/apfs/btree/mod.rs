@@ -239,7 +239,7 @@ impl Tree {
         Ok(path)
     }
 
-    /// How many keys at the beginning of a node satisfy `before`.
+    /// Returns how many keys at the beginning of a node satisfy `before`.
     pub(super) fn partition(&self, node: &Node, before: impl Fn(Key<'_>) -> bool) -> Result<usize> {
         let (mut low, mut high) = (0, node.count);
         while low < high {

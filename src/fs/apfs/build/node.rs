@@ -71,7 +71,7 @@ impl TreeKind {
         self.fixed.map_or(usize::MAX, |_| self.table_len(0, leaf) / size_of::<FixedEntryRaw>())
     }
 
-    /// Whether `count` records with so many bytes of keys and values fit into a node.
+    /// Returns whether `count` records with so many bytes of keys and values fit into a node.
     pub(in crate::fs::apfs) fn fits(&self, count: usize, bytes: usize, leaf: bool) -> bool {
         count <= self.capacity(leaf) && NODE_HEADER + self.table_len(count, leaf) + bytes + TREE_INFO <= self.block_size.bytes()
     }

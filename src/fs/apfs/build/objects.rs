@@ -166,7 +166,7 @@ fn collision(tree: &Tree, a: u32, b: u32, rules: NameRules) -> Error {
     Error::new(Kind::Conflict, LAYER, message).named(path(tree, a))
 }
 
-/// Whether a node of the tree is a device, which has a number.
+/// Returns whether a node of the tree is a device, which has a number.
 pub(super) fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
 }

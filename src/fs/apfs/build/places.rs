@@ -124,7 +124,7 @@ impl Places {
         [0..self.gap.start, self.gap.end..self.end]
     }
 
-    /// How many of `blocks` are used.
+    /// Returns how many of `blocks` are used.
     pub(super) fn used_of(&self, blocks: Range<u64>) -> u64 {
         self.used().iter().map(|run| run.end.min(blocks.end).saturating_sub(run.start.max(blocks.start))).sum()
     }

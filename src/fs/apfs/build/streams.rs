@@ -26,7 +26,7 @@ pub(super) enum Part {
     Attribute(u64),
 }
 
-/// Whether an attribute lies in a stream. Resource forks always do.
+/// Returns whether an attribute lies in a stream. Resource forks always do.
 pub(super) fn in_stream(name: &str, value: &Stream) -> bool {
     // The head of the key, the name's length and its NUL; the head of the value.
     let record = 8 + 2 + name.len() + 1 + 4;

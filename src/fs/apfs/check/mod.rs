@@ -141,7 +141,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether something large is being taken apart over several transactions (§6).
+/// Returns whether something large is being taken apart over several transactions (§6).
 fn is_reaping(objects: &Ephemerals) -> bool {
     objects.values().any(|(_, bytes)| {
         let kind = super::layout::ObjectRaw::ref_from_prefix(bytes).map_or(0, |(header, _)| header.object_type());

@@ -155,7 +155,7 @@ impl VolumeCheck<'_, '_> {
         Error::unsupported(LAYER, message).named(self.raw.label())
     }
 
-    /// Whether everything in it is known well enough to be judged.
+    /// Returns whether everything in it is known well enough to be judged.
     fn is_known(&self) -> Result<()> {
         check_features(&self.raw)?;
         if self.raw.encryption_rolling_oid.get() != 0 {

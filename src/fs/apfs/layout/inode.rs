@@ -52,7 +52,7 @@ impl InodeRaw {
         Some((inode, XFields::parse(rest)?))
     }
 
-    /// Whether a bit of [`inode_flags`] is set.
+    /// Returns whether a bit of [`inode_flags`] is set.
     pub(crate) fn has(&self, flag: u64) -> bool {
         self.internal_flags.get() & flag != 0
     }

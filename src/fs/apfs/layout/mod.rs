@@ -60,7 +60,7 @@ impl Oid {
     /// The first number that a virtual or ephemeral object may have.
     pub(crate) const FIRST_USER: Self = Self(0x400);
 
-    /// Whether it names an object.
+    /// Returns whether it names an object.
     pub(crate) fn is_some(self) -> bool {
         self != Self::NONE
     }

@@ -26,8 +26,8 @@ impl ObjectRaw {
         Self { checksum: 0.into(), oid: oid.into(), xid: xid.into(), kind: kind.into(), subtype: subtype.into() }
     }
 
-    /// Whether it has flags besides how it is stored, of those that an object of a block of its own cannot have; `encrypted` allows
-    /// that one.
+    /// Returns whether it has flags besides how it is stored, of those that an object of a block of its own cannot have;
+    /// `encrypted` allows that one.
     pub(crate) fn has_odd_flags(&self, encrypted: bool) -> bool {
         let allowed = object_type::MASK | storage::MASK | if encrypted { storage::ENCRYPTED } else { 0 };
         self.kind.get() & !allowed != 0
@@ -123,7 +123,7 @@ pub(crate) fn checksum(rest: &[u8]) -> u64 {
     c2 << 32 | c1
 }
 
-/// Whether the checksum of an object, all of its bytes, is right. A block of zeros has none.
+/// Returns whether the checksum of an object, all of its bytes, is right. A block of zeros has none.
 pub(crate) fn verify(object: &[u8]) -> bool {
     object.split_first_chunk().is_some_and(|(stored, rest)| u64::from_le_bytes(*stored) == checksum(rest))
 }

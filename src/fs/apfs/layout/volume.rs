@@ -184,17 +184,17 @@ impl VolumeRaw {
         String::from_utf8_lossy(until_nul(&self.name)).into_owned()
     }
 
-    /// Whether a bit of [`volume_incompatible`] is set.
+    /// Returns whether a bit of [`volume_incompatible`] is set.
     pub(crate) fn has(&self, feature: u64) -> bool {
         self.incompatible_features.get() & feature != 0
     }
 
-    /// Whether files and names are encrypted.
+    /// Returns whether files and names are encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.flags.get() & volume_flags::UNENCRYPTED == 0
     }
 
-    /// Whether names stand in its folders by their hashes (§8.3).
+    /// Returns whether names stand in its folders by their hashes (§8.3).
     pub(crate) fn hashes_names(&self) -> bool {
         self.has(volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE)
     }

@@ -21,7 +21,7 @@ pub(super) struct Extent {
     pub(super) raw: DataStreamRaw,
     /// Bytes of holes.
     pub(super) holes: u64,
-    /// Whether it may have holes.
+    /// True if it may have holes.
     pub(super) sparse: bool,
 }
 
@@ -39,7 +39,7 @@ impl Volume {
         DataStreamRaw { default_crypto_id: crypto_id.into(), ..DataStreamRaw::default() }
     }
 
-    /// Whether `range`, whole blocks of a stream, can be written in place: all of it was taken since the last commit.
+    /// Returns whether `range`, whole blocks of a stream, can be written in place: all of it was taken since the last commit.
     pub(super) fn in_place(&mut self, ids: StreamIds, range: &Range<u64>) -> Result<Option<Vec<Run>>> {
         let (block, mut at) = (self.block(), range.start);
         let runs = self.runs(ids.stream, range)?;

@@ -101,7 +101,7 @@ impl OpenFork {
         Ok(())
     }
 
-    /// Whether a write may go to where the bytes are, which nothing else knows of yet.
+    /// Returns whether a write may go to where the bytes are, which nothing else knows of yet.
     fn write_in_place(&self, volume: &mut Volume, offset: u64, buf: &[u8]) -> Result<bool> {
         if !self.dated.load(Ordering::Relaxed) {
             return Ok(false);

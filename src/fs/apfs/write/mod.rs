@@ -135,7 +135,7 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether some fork of `id` is open, so that its blocks must stay.
+    /// Returns whether some fork of `id` is open, so that its blocks must stay.
     fn is_open(&self, id: FileId) -> bool {
         let forks = self.open_forks();
         forks.iter().any(|((open, _), fork)| *open == id && fork.strong_count() > 0)

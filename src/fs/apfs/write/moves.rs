@@ -95,7 +95,7 @@ impl Volume {
         self.name_by_first_link(inode)
     }
 
-    /// Whether a folder is another one or lies in it.
+    /// Returns whether a folder is another one or lies in it.
     fn is_within(&self, mut id: FileId, folder: FileId) -> Result<bool> {
         // No path is longer than there are folders.
         for _ in 0..=self.read.raw.folders.get().saturating_add(1) {

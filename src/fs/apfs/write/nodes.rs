@@ -62,7 +62,7 @@ impl Nodes {
         self.read().changed.get(&oid).cloned()
     }
 
-    /// How many were changed.
+    /// Returns how many were changed.
     pub(super) fn changed_count(&self) -> usize {
         self.read().changed.len()
     }

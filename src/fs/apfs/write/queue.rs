@@ -148,7 +148,7 @@ impl Queue {
     }
 }
 
-/// Whether a checkpoint's object is a node of a free queue.
+/// Returns whether a checkpoint's object is a node of a free queue.
 pub(super) fn is_node(kind: u32, subtype: u32) -> bool {
     matches!(kind & object_type::MASK, object_type::BTREE_ROOT | object_type::BTREE_NODE) && subtype == object_type::FREE_QUEUE
 }

@@ -223,7 +223,7 @@ impl Space {
         }
     }
 
-    /// Whether all of these blocks were taken since the last commit.
+    /// Returns whether all of these blocks were taken since the last commit.
     pub(super) fn is_fresh(&mut self, run: Range<u64>) -> Result<bool> {
         let mut all = true;
         self.each_chunk_quietly(run, |bits, range| {

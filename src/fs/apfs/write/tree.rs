@@ -111,7 +111,7 @@ impl ChangingTree {
         self.nodes.changed_count() as u64
     }
 
-    /// Whether a commit has anything to do.
+    /// Returns whether a commit has anything to do.
     pub(super) fn is_changed(&self) -> bool {
         self.changed() > 0 || !self.dropped.is_empty()
     }
@@ -126,7 +126,7 @@ impl ChangingTree {
         self.edit(key, None)
     }
 
-    /// Whether there was a record of this key.
+    /// Returns whether there was a record of this key.
     fn edit(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool> {
         let tree = self.reader()?;
         let Some(wanted) = self.kind.key(key) else {
@@ -163,7 +163,7 @@ impl ChangingTree {
         Ok(there)
     }
 
-    /// Whether nodes are found by their blocks.
+    /// Returns whether nodes are found by their blocks.
     fn is_physical(&self) -> bool {
         self.shape.storage & storage::MASK == storage::PHYSICAL
     }

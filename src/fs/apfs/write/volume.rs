@@ -267,7 +267,7 @@ impl Volume {
         self.begin(KEPT_CHECKPOINTS)
     }
 
-    /// Whether there is anything to commit.
+    /// Returns whether there is anything to commit.
     pub(super) fn is_changed(&self) -> bool {
         self.files.is_changed() || self.references.is_changed() || self.read.raw != self.committed
     }

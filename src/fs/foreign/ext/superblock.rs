@@ -160,12 +160,12 @@ impl Superblock {
         block.saturating_mul(self.block_size) + index % per * self.descriptor_size as u64
     }
 
-    /// Whether block `number` of descriptors lies in a group of groups.
+    /// Returns whether block `number` of descriptors lies in a group of groups.
     fn is_meta(&self, number: u64) -> bool {
         self.raw.incompatible.get() & incompatible::META_BG != 0 && number >= self.raw.first_meta_group.get().into()
     }
 
-    /// Whether group `index` begins with a copy of the superblock.
+    /// Returns whether group `index` begins with a copy of the superblock.
     pub(super) fn has_superblock(&self, index: u64) -> bool {
         if index == 0 {
             return true;
@@ -251,7 +251,7 @@ impl Superblock {
         has.then(|| crc16(crc16(crc16(crc16(!0, &self.raw.uuid), &number), head), tail))
     }
 
-    /// Whether the bitmap of a group is what its descriptor has the sum of; true without sums.
+    /// Returns whether the bitmap of a group is what its descriptor has the sum of; true without sums.
     pub(super) fn is_bitmap_of(&self, group: &Group, bits: &[u8]) -> bool {
         let Some(seed) = self.seed else { return true };
         let sum = crc32c(seed, bits);

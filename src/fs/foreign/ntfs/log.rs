@@ -20,7 +20,7 @@ pub(super) fn disorder(volume: &Volume, log: &File) -> Result<Option<&'static st
     Ok((!in_order).then_some("was not cleanly unmounted, or Windows sleeps in it: changes may wait in its log"))
 }
 
-/// Whether a page says that the log was closed in order. `None`: it makes no sense.
+/// Returns whether a page says that the log was closed in order. `None`: it makes no sense.
 fn is_clean(page: &[u8]) -> Option<bool> {
     let (head, _) = RestartPageRaw::read_from_prefix(page).ok()?;
     if head.magic != *b"RSTR" || head.major.get() != 1 || head.system_page.get() as usize != PAGE {

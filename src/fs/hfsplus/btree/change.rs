@@ -43,7 +43,7 @@ impl Tree {
         self.node_size
     }
 
-    /// How many nodes are free, and how many one more record may need.
+    /// Returns how many nodes are free, and how many one more record may need.
     pub(in crate::fs::hfsplus) fn free_nodes(&self) -> (u32, u32) {
         (self.head.free_nodes.get(), u32::from(self.depth) + 1)
     }

@@ -45,7 +45,7 @@ impl Draft {
         }
     }
 
-    /// How many records there are.
+    /// Returns how many records there are.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }

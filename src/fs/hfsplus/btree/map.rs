@@ -173,7 +173,7 @@ impl Tree {
 }
 
 impl NodeMap {
-    /// How many nodes the map speaks of.
+    /// Returns how many nodes the map speaks of.
     fn bits(&self, node_size: u16) -> u64 {
         let more = self.nodes.len() as u64 - 1;
         u64::from(header_map_bits(node_size)) + more * u64::from(map_node_bits(node_size))

@@ -268,7 +268,7 @@ impl Tree {
         self.order.wanted(key).ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
     }
 
-    /// How many records at the beginning of a node satisfy `before`.
+    /// Returns how many records at the beginning of a node satisfy `before`.
     fn partition(&self, node: &Node, before: impl Fn(&[u8]) -> Option<bool>) -> Result<u16> {
         let (mut low, mut high) = (0, node.records);
         while low < high {
@@ -346,8 +346,8 @@ fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {
     Ok(header.tree)
 }
 
-/// How many records of a node are keys with data of some tree; 0 if the bytes are no node. What [`Tree`] does with a node,
-/// without a tree around it.
+/// Returns how many records of a node are keys with data of some tree; 0 if the bytes are no node. What [`Tree`] does with a
+/// node, without a tree around it.
 #[cfg(feature = "testing")]
 pub(crate) fn read_node(bytes: &[u8]) -> usize {
     let Ok(node) = Node::parse(1, bytes.into()) else { return 0 };

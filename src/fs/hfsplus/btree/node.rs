@@ -125,7 +125,7 @@ impl NodeCache {
         Self::of_slots((bytes / usize::from(node_size)).min(nodes).max(LEAST_CACHED))
     }
 
-    /// How many nodes are in it.
+    /// Returns how many nodes are in it.
     pub(super) fn len(&self) -> usize {
         let taken = |slot: &&Mutex<Option<Arc<Node>>>| slot.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         self.slots.iter().filter(taken).count()

@@ -31,7 +31,7 @@ pub(super) fn attributes(source: &SourceNode) -> impl Iterator<Item = (usize, &s
     all.filter(|(_, name, _)| !matches!(*name, FINDER_INFO | RESOURCE_FORK))
 }
 
-/// Whether an attribute's value is too large for a node.
+/// Returns whether an attribute's value is too large for a node.
 pub(super) fn is_large(value: &Stream) -> bool {
     value.len() > u64::from(max_inline_value(ATTRIBUTES_NODE_SIZE))
 }

@@ -55,7 +55,7 @@ pub struct Options {
     pub name: String,
     /// HFSX: `A` and `a` are different names.
     pub case_sensitive: bool,
-    /// Whether it has a journal, as long as Apple's formatter makes it.
+    /// True if it has a journal, as long as Apple's formatter makes it.
     pub journaled: bool,
     /// Bytes of an allocation block, a power of two from 512; `None` chooses as Apple's formatter does, 4096 below 2 TiB.
     pub block_size: Option<u32>,

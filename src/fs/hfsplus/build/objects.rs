@@ -86,7 +86,7 @@ impl Objects {
         self.own.iter().find(|own| own.purpose == Purpose::PrivateFolder).map(|own| own.cnid)
     }
 
-    /// Whether hard links have been asked for at all.
+    /// Returns whether hard links have been asked for at all.
     pub(super) fn links(&self) -> &BTreeMap<u32, Vec<u32>> {
         &self.links
     }

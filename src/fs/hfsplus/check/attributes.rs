@@ -14,7 +14,7 @@ const LAYER: &str = "hfs+ attributes tree";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     pub(super) id: Cnid,
-    /// Whether one of them is its access rights.
+    /// True if one of them is its access rights.
     pub(super) security: bool,
 }
 

@@ -39,7 +39,7 @@ impl Report {
         }
     }
 
-    /// How many findings there are so far.
+    /// Returns how many findings there are so far.
     pub(in crate::fs::hfsplus) fn len(&self) -> u64 {
         self.problems.len() as u64 + self.dropped
     }

@@ -64,7 +64,7 @@ pub(super) fn pending(device: &Arc<dyn BlockDevice>, header: &VolumeHeader) -> R
 /// What stands in the reserved part of the info block of a journal that is there for one mount only.
 pub(super) const TRANSIENT: &[u8] = b"bandsaw: one mount only";
 
-/// Whether the volume has its journal for one mount only, which did not end as it should.
+/// Returns whether the volume has its journal for one mount only, which did not end as it should.
 pub(super) fn is_transient(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
     let at = AllocBlock(header.raw.journal_info_block.get()).offset(header.block_size);
     let info: Result<JournalInfoBlockRaw> = read_structure(device, at);

@@ -39,7 +39,7 @@ impl Journal {
         self.len_of(bytes, pieces) < self.ring_len()
     }
 
-    /// Whether there is room for a transaction beside those that the header speaks of.
+    /// Returns whether there is room for a transaction beside those that the header speaks of.
     pub(in crate::fs::hfsplus) fn has_room(&self, bytes: u64, pieces: usize) -> bool {
         let taken = (self.ring_len() + self.end - self.start) % self.ring_len();
         taken + self.len_of(bytes, pieces) < self.ring_len()

@@ -207,7 +207,7 @@ impl FileRaw {
         (self.user_info.file_type, self.user_info.creator)
     }
 
-    /// Whether the record has all the marks of a hard link to a folder (§7.8).
+    /// Returns whether the record has all the marks of a hard link to a folder (§7.8).
     pub(crate) fn is_folder_link(&self) -> bool {
         self.kind() == FOLDER_LINK_TYPE
             && self.user_info.finder_flags.get() & finder_flags::ALIAS != 0
@@ -280,7 +280,7 @@ pub(crate) struct Thread<'a> {
     pub(crate) parent: Cnid,
     /// Its name there.
     pub(crate) name: &'a [U16],
-    /// Whether the object is a folder.
+    /// True if the object is a folder.
     pub(crate) folder: bool,
 }
 

@@ -184,24 +184,24 @@ impl VolumeHeader {
         [Extent { start: AllocBlock(0), count: head }, Extent { start, count: tail }]
     }
 
-    /// Whether data or resource forks may grow by `clump` bytes at a time (§2).
+    /// Returns whether data or resource forks may grow by `clump` bytes at a time (§2).
     pub(crate) fn is_fork_clump(&self, clump: u32) -> bool {
         (1..=MAX_CLUMP.max(self.block_size)).contains(&clump) && clump.is_multiple_of(self.block_size)
     }
 
-    /// Whether a file of the volume itself may grow by `clump` bytes at a time (§2).
+    /// Returns whether a file of the volume itself may grow by `clump` bytes at a time (§2).
     pub(crate) fn is_file_clump(&self, clump: u32) -> bool {
         let most = u64::from(self.total_blocks / 4) * u64::from(self.block_size);
         u64::from(clump) <= most && clump.is_multiple_of(self.block_size)
     }
 
-    /// Whether all `bits` of the attributes are set.
+    /// Returns whether all `bits` of the attributes are set.
     pub(crate) fn has(&self, bits: u32) -> bool {
         self.raw.attributes.get() & bits == bits
     }
 }
 
-/// How many blocks at the beginning of a volume hold boot blocks and header, and how many at its end the alternate (§1).
+/// Returns how many blocks at the beginning of a volume hold boot blocks and header, and how many at its end the alternate (§1).
 pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
     const HEAD: u32 = HEADER_OFFSET as u32 + size_of::<VolumeHeaderRaw>() as u32;
     (HEAD.div_ceil(block_size), (HEADER_OFFSET as u32).div_ceil(block_size))

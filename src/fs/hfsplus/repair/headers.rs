@@ -191,8 +191,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// How much is wrong with the tree that lies there; of the bitmap and the startup file, how many blocks that header and
-    /// trees use are marked free.
+    /// Returns how much is wrong with the tree that lies there; of the bitmap and the startup file, how many blocks that header
+    /// and trees use are marked free.
     fn faults(&self, header: &VolumeHeader, id: Cnid) -> Result<u64> {
         let kind = match id {
             Cnid::EXTENTS => TreeKind::Extents,
@@ -221,7 +221,7 @@ impl Evidence<'_> {
     }
 }
 
-/// Whether the first node of `file` is the header node of a tree as long as the file.
+/// Returns whether the first node of `file` is the header node of a tree as long as the file.
 fn is_tree(file: &ForkDevice) -> Result<bool> {
     let head_len = usize::from(FIRST_RECORD) + size_of::<TreeHeaderRaw>();
     if file.len() < head_len as u64 {

@@ -231,7 +231,7 @@ fn chain(objects: &mut Objects, target: usize, group: &[usize], created: U32, st
     }
 }
 
-/// Whether the chain of a target leads through all of its links and back.
+/// Returns whether the chain of a target leads through all of its links and back.
 fn is_sound(objects: &Objects, target: usize, group: &[usize]) -> bool {
     let links: HashMap<u32, &FileRaw> =
         group.iter().filter_map(|&at| Some((objects.all[at].id(), objects.all[at].file()?))).collect();

@@ -147,7 +147,7 @@ impl Repair {
         &self.left
     }
 
-    /// Whether there is anything to write.
+    /// Returns whether there is anything to write.
     pub fn is_needed(&self) -> bool {
         self.work.is_some()
     }
@@ -174,7 +174,7 @@ fn is_wrong(problem: &Problem) -> bool {
     problem.severity >= Severity::Warning
 }
 
-/// Whether a journal, if the volume has one, has its files: it has no other blocks that are its own.
+/// Returns whether a journal, if the volume has one, has its files: it has no other blocks that are its own.
 fn is_journal_whole(header: &VolumeHeader, facts: &Facts) -> bool {
     !header.has(volume_attributes::JOURNALED) || facts.journal_files >= JOURNAL_FILES
 }
@@ -207,7 +207,7 @@ enum OldTrees {
     Overwrite,
 }
 
-/// Whether a finding is about what follows from the trees.
+/// Returns whether a finding is about what follows from the trees.
 fn is_of_header_or_bitmap(problem: &Problem) -> bool {
     matches!(problem.error.layer(), check::BITMAP | check::HEADER | super::LAYER)
 }

@@ -15,7 +15,7 @@ use crate::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
 use crate::progress::Silent;
 
-/// How many of the patient's 120 files are somewhere, with their names and contents.
+/// Returns how many of the patient's 120 files are somewhere, with their names and contents.
 fn files_in(device: &Arc<Memory>) -> usize {
     let volume = HfsPlus::open(Arc::new(Memory::read_only(device.to_vec()))).unwrap();
     let mut waiting = vec![volume.root()];

@@ -58,12 +58,12 @@ impl Bitmap {
         self.ceiling = ceiling.min(self.total);
     }
 
-    /// Whether there are blocks that are not to be taken.
+    /// Returns whether there are blocks that are not to be taken.
     pub(super) fn has_ceiling(&self) -> bool {
         self.ceiling < self.total
     }
 
-    /// How many blocks of `range` cannot be taken.
+    /// Returns how many blocks of `range` cannot be taken.
     pub(super) fn used_in(&self, range: Range<u32>) -> Result<u32> {
         let mut used = range.end.saturating_sub(range.start);
         self.free_runs(range, u32::MAX, &mut |run| {
@@ -90,7 +90,7 @@ impl Bitmap {
         std::mem::take(&mut self.held)
     }
 
-    /// Whether a commit would let blocks be used that cannot be yet.
+    /// Returns whether a commit would let blocks be used that cannot be yet.
     pub(super) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
@@ -360,7 +360,7 @@ fn bit_mask(from: u32, to: u32) -> u8 {
     ones(to) & !ones(from)
 }
 
-/// Whether the block at `at` is used, and up to where (at most `end`) that goes on. `base` is the first block of `piece`.
+/// Returns whether the block at `at` is used, and up to where (at most `end`) that goes on. `base` is the first block of `piece`.
 pub(in crate::fs::hfsplus) fn run_in(piece: &[u8], base: u32, at: u32, end: u32) -> (bool, u32) {
     let byte = |block: u32| piece[((block - base) / 8) as usize];
     let used = byte(at) & (0x80 >> (at % 8)) != 0;

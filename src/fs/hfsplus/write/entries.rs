@@ -114,7 +114,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// Whether a file's blocks are too many for one operation.
+    /// Returns whether a file's blocks are too many for one operation.
     fn is_large(&self, file: &FileRaw) -> Result<bool> {
         let id = Cnid(file.file_id.get());
         let blocks = u64::from(file.data_fork.total_blocks.get()) + u64::from(file.resource_fork.total_blocks.get());
@@ -255,7 +255,7 @@ impl Volume {
         Ok(self.read.catalog.get(parent, &units)?.map(|object| (units, object)))
     }
 
-    /// Whether a folder is another one or lies in it.
+    /// Returns whether a folder is another one or lies in it.
     pub(super) fn is_within(&self, mut id: Cnid, folder: Cnid) -> Result<bool> {
         // No path is longer than there are folders.
         for _ in 0..=self.read.header.raw.folder_count.get() {

@@ -58,7 +58,7 @@ impl Volume {
         self.reap(orphan, is_open)
     }
 
-    /// Whether an entry is a name of this file.
+    /// Returns whether an entry is a name of this file.
     fn leads_to(&self, there: &Object, file: &Found) -> bool {
         let number = inode_number(&file.name).unwrap_or(file.object.id().0);
         there.id() == file.object.id()

@@ -15,7 +15,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Whether the volume has no journal outside of this mount.
+    /// Returns whether the volume has no journal outside of this mount.
     pub(super) fn is_transient(&self) -> bool {
         self.transient.is_some()
     }
@@ -25,12 +25,12 @@ impl Log {
         self.transient.iter().flatten().map(|extent| u64::from(extent.count)).sum()
     }
 
-    /// Whether so many bytes of changes fit in one transaction, in the worst case of one piece a page.
+    /// Returns whether so many bytes of changes fit in one transaction, in the worst case of one piece a page.
     pub(super) fn fits(&self, bytes: u64, page: u64) -> bool {
         self.journal.fits(bytes, usize::try_from(bytes / page).unwrap_or(usize::MAX))
     }
 
-    /// Whether a transaction of `runs` can be written beside the one before it.
+    /// Returns whether a transaction of `runs` can be written beside the one before it.
     pub(super) fn has_room(&self, runs: &[Run]) -> bool {
         self.journal.has_room(runs.iter().map(|(_, bytes)| bytes.len() as u64).sum(), runs.len())
     }

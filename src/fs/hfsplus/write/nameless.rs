@@ -69,7 +69,7 @@ impl Volume {
         found.copied().ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
     }
 
-    /// Whether an object has no name, or none any more.
+    /// Returns whether an object has no name, or none any more.
     pub(super) fn is_nameless(&self, id: Cnid) -> bool {
         self.orphans.contains(&id) || self.nameless.contains(&id)
     }

@@ -47,7 +47,7 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<Recovered> {
     Ok(Recovered { device, header, unfinished: None })
 }
 
-/// Whether a mount was cut off while it took blocks for its journal or gave them back.
+/// Returns whether a mount was cut off while it took blocks for its journal or gave them back.
 pub(in crate::fs::hfsplus) fn is_opening(device: &dyn BlockDevice, header: &VolumeHeader) -> bool {
     let journaled = header.has(volume_attributes::JOURNALED);
     !journaled && header.raw.last_mounted_version == OPENING && journal::is_transient(device, header)

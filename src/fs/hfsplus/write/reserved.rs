@@ -70,7 +70,7 @@ impl Reserved {
     }
 }
 
-/// How many blocks are kept for a fork of `have` blocks on a volume on which `free` are free.
+/// Returns how many blocks are kept for a fork of `have` blocks on a volume on which `free` are free.
 pub(super) fn ahead(have: u32, free: u32, block_size: u32) -> u32 {
     let blocks = |bytes: u64| u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX);
     // Of what is left, no file keeps much.

@@ -21,7 +21,7 @@ const GRAIN: u64 = 4096;
 const PIECE: u64 = 32 << 10;
 
 impl Volume {
-    /// How long the volume can be.
+    /// Returns how long the volume can be.
     pub(super) fn limits(&self) -> SizeLimits {
         let header = &self.read.header;
         let block_size = u64::from(header.block_size);

@@ -224,7 +224,7 @@ impl Volume {
 }
 
 impl Which {
-    /// How many records one operation adds, when it comes to room. Those of extents come in order, and fill their nodes.
+    /// Returns how many records one operation adds, when it comes to room. Those of extents come in order, and fill their nodes.
     fn most_records(self) -> u32 {
         match self {
             Self::Overflow | Self::Attributes => 2,

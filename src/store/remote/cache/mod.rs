@@ -183,12 +183,12 @@ impl Cache {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether so many bytes in blocks that are not in the store are enough.
+    /// Returns whether so many bytes in blocks that are not in the store are enough.
     pub(super) fn is_full_of(&self, spilled: i64) -> bool {
         spilled >= self.most_spilled
     }
 
-    /// Whether the bytes are at hand.
+    /// Returns whether the bytes are at hand.
     pub(super) fn has(&self, key: Key, len: usize) -> bool {
         self.clean().entries.get(&key).is_some_and(|entry| entry.len as usize >= len)
     }

@@ -42,7 +42,7 @@ impl Asked {
         Ok(self.measuring.settings(&self.planning, pause))
     }
 
-    /// Whether files were asked for, but for how large they are.
+    /// Returns whether files were asked for, but for how large they are.
     pub(super) fn chooses_files(&self) -> bool {
         let Planning { sets, sizes, random, single, .. } = &self.planning;
         sets.is_some() || !sizes.is_empty() || random.is_some() || single.is_some()

@@ -216,7 +216,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Whether a node stands where its parent says; if not, what is below cannot be trusted.
+    /// Returns whether a node stands where its parent says; if not, what is below cannot be trusted.
     fn fits(&mut self, node: &Node, parent: Option<&Parent>) -> bool {
         let (root, is_root) = (parent.is_none(), node.flags & node_flags::ROOT != 0);
         let wrong = if root != is_root {
@@ -279,7 +279,7 @@ impl Walker<'_, '_> {
         Ok(())
     }
 
-    /// Whether a key is one of this tree and comes after the one before.
+    /// Returns whether a key is one of this tree and comes after the one before.
     fn in_order(&mut self, node: &Node, index: usize, last: Option<&[u8]>, key: &[u8]) -> bool {
         let kind = self.walk.kind;
         let Some(found) = kind.key(key) else {

@@ -17,7 +17,7 @@ impl NodeSet {
         (number / PAGE_BITS, within as usize / 64, 1 << (within % 64))
     }
 
-    /// Whether it is new.
+    /// Returns whether it is new.
     pub(super) fn insert(&mut self, number: u32) -> bool {
         let (page, word, bit) = Self::place(number);
         let word = &mut self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_WORDS]))[word];

@@ -50,7 +50,7 @@ impl Objects {
         steps.add("restore the root folder", String::new);
     }
 
-    /// Whether the thread of an object's number leads to where it lies.
+    /// Returns whether the thread of an object's number leads to where it lies.
     pub(super) fn is_threaded(&self, object: &Object) -> bool {
         self.threads.get(&object.id()).is_some_and(|lead| lead.parent == object.parent && lead.name == object.name)
     }

@@ -251,7 +251,7 @@ impl Objects {
         records
     }
 
-    /// Whether both files of the journal are there.
+    /// Returns whether both files of the journal are there.
     pub(super) fn has_journal(&self) -> bool {
         self.all.iter().filter(|object| is_journal(object)).count() >= 2
     }
@@ -268,7 +268,7 @@ impl Objects {
         Some(&lead.name)
     }
 
-    /// How many threads differ from those that will be written.
+    /// Returns how many threads differ from those that will be written.
     pub(super) fn tell_threads(&self, steps: &mut Steps) {
         for object in &self.all {
             let needed =
