@@ -41,6 +41,59 @@ pub enum Kind {
     Cancelled,
 }
 
+/// The cause of an error, where a caller can act on it: for hints, and for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The file is not a recognized disk image.
+    UnknownFormat,
+    /// The folder is not a sparse bundle.
+    NotABundle,
+    /// The end of the image is missing.
+    Truncated,
+    /// The image is encrypted, and no passphrase was given.
+    PassphraseNeeded,
+    /// The image is encrypted for certificates alone, and no private key was given.
+    PrivateKeyNeeded,
+    /// A volume is encrypted, and none of the keys given opens it.
+    VolumeLocked,
+    /// The image has a code signature, which the change would invalidate.
+    Signed,
+    /// Another process has the image open.
+    InUse,
+    /// A check before the first change found damage in the volume.
+    DamagedVolume,
+    /// A repair of the image was interrupted and has to be undone first.
+    RepairInterrupted,
+    /// The format cannot have bands of this size; the message names the nearest sizes.
+    BandSize,
+    /// An unfinished image of another kind is where the unfinished image would be kept.
+    PartialExists,
+    /// The image holds no volume that can be mounted.
+    NoVolumes,
+}
+
+impl Reason {
+    /// The name for programs, in JSON and elsewhere; it does not change.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnknownFormat => "unknown-format",
+            Self::NotABundle => "not-a-bundle",
+            Self::Truncated => "truncated",
+            Self::PassphraseNeeded => "passphrase-needed",
+            Self::PrivateKeyNeeded => "private-key-needed",
+            Self::VolumeLocked => "volume-locked",
+            Self::Signed => "signed",
+            Self::InUse => "in-use",
+            Self::DamagedVolume => "damaged-volume",
+            Self::RepairInterrupted => "repair-interrupted",
+            Self::BandSize => "band-size",
+            Self::PartialExists => "partial-exists",
+            Self::NoVolumes => "no-volumes",
+        }
+    }
+}
+
 /// Where in a layer an error was met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -59,6 +112,7 @@ pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: Kind,
+    reason: Option<Reason>,
     layer: &'static str,
     place: Place,
     message: Cow<'static, str>,
@@ -70,7 +124,8 @@ impl Error {
     /// An error of any kind. `layer` names the structure or layer (`"gpt header"`), `message` says what was
     /// expected and what was found, in lower case and without a full stop.
     pub fn new(kind: Kind, layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner { kind, layer, place: Place::None, message: message.into(), file: None, source: None }))
+        let (place, message) = (Place::None, message.into());
+        Self(Box::new(Inner { kind, reason: None, layer, place, message, file: None, source: None }))
     }
 
     /// Bytes at `offset` of the layer are not what the format demands.
@@ -101,6 +156,13 @@ impl Error {
     /// A failed system call; `doing` says what was tried (`"read band"`).
     pub fn io(layer: &'static str, doing: impl Into<Cow<'static, str>>, source: impl Into<std::io::Error>) -> Self {
         Self::new(Kind::Io, layer, doing).caused_by(source.into())
+    }
+
+    /// The same error with a reason that callers can act on.
+    #[must_use]
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.0.reason = Some(reason);
+        self
     }
 
     /// The same error, met at this byte offset.
@@ -134,15 +196,20 @@ impl Error {
     /// The same error in words once more: its cause is told, and can no longer be told apart.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let Inner { kind, layer, place, message, file, source } = &*self.0;
+        let Inner { kind, reason, layer, place, message, file, source } = &*self.0;
         let source = source.as_ref().map(|source| source.to_string().into());
-        let (kind, layer, place, message, file) = (*kind, *layer, place.clone(), message.clone(), file.clone());
-        Self(Box::new(Inner { kind, layer, place, message, file, source }))
+        let (place, message, file) = (place.clone(), message.clone(), file.clone());
+        Self(Box::new(Inner { kind: *kind, reason: *reason, layer, place, message, file, source }))
     }
 
     /// What a caller can do about it.
     pub fn kind(&self) -> Kind {
         self.0.kind
+    }
+
+    /// The cause, where a caller can act on it.
+    pub fn reason(&self) -> Option<Reason> {
+        self.0.reason
     }
 
     /// The layer or structure that met it.

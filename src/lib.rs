@@ -52,7 +52,7 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Reason, Result};
 
 // The example in README.md compiles.
 #[cfg(doctest)]

@@ -53,20 +53,18 @@ pub use kept::KeptDraft;
 pub use key_file::KeyFile;
 pub(crate) use old_numbering::refuse as refuse_old_numbering;
 pub use place::NewMode;
-pub use quick::QUICK_CHECK;
 pub use remote::{LocalCache, Reach};
 pub use section::Section;
-pub use survey::CUT_SHORT;
 pub(crate) use survey::is_blank;
 use survey::survey_disk;
-pub use unlock::{Keys, PASSPHRASE_NEEDED, PRIVATE_KEY_NEEDED, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED, volume_key};
+pub use unlock::{Keys, volume_key};
 pub(crate) use volume::find as find_volumes;
 pub use volume::{Volume, VolumeFormat};
 
 const LAYER: &str = "image";
 
 /// The message of the error about a file that could be anything. Whoever knows better says so in [`OpenOptions`].
-pub const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
+const UNKNOWN: &str = "is no image that is known: it has no container's magic, no partition map, no file system, and is not \
                            blank; taken for UDRW it opens as plain bytes";
 
 /// How to open an image.

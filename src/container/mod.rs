@@ -17,7 +17,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// Disks come in sectors of this many bytes; what a file has beyond the last whole one is no part of the disk.
 pub const SECTOR: u64 = 512;
@@ -54,7 +54,7 @@ impl BandSizes {
         let message = format!(
             "bands of {size} bytes are not possible: expected a multiple of {unit} from {least} to {most} bytes; {nearest}"
         );
-        Err(Error::new(Kind::Invalid, layer, message))
+        Err(Error::new(Kind::Invalid, layer, message).because(Reason::BandSize))
     }
 
     /// The possible size that is nearest to `size`.

@@ -13,7 +13,7 @@ use crate::container::udif::{self, Udif};
 use crate::container::{Format, foreign};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::store::{Local, LocalFile, Lock, Open, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// Bytes at the front of a file that tell its container.
 const HEAD: usize = 16;
@@ -30,7 +30,7 @@ pub(super) fn open_store(store: Arc<dyn Store>, options: &OpenOptions<'_>, layer
         None if sparsebundle::is_bundle(&*store)? => {}
         None => {
             let message = "is a folder that holds neither Info.plist nor Info.bckup, as a sparse bundle does";
-            return Err(Error::unsupported(LAYER, message));
+            return Err(Error::unsupported(LAYER, message).because(Reason::NotABundle));
         }
     }
     let bundle = unlock_bundle(store, options, layers)?;

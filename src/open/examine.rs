@@ -21,7 +21,7 @@ use crate::partition::{self, Map};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// Bytes at the beginning of a partition that tell whether anything was written there.
 const FIRST_BYTES: u64 = 64 << 10;
@@ -263,7 +263,7 @@ fn examine_disk(
     missing_volumes(&**disk, map.as_ref(), &volumes, &mut found.problems)?;
     let is_plain = matches!(format, Format::Udrw | Format::Udto) && options.image_format.is_none();
     if volumes.is_empty() && map.is_none() && is_plain && !is_blank(&**disk)? {
-        return found.judged::<()>("disk", Err(Error::unsupported(LAYER, UNKNOWN))).map(drop);
+        return found.judged::<()>("disk", Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat))).map(drop);
     }
     let looked_into = if found.only_outside { &[] } else { volumes.as_slice() };
     for volume in looked_into {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{LAYER, remote};
 use crate::device::Access;
 use crate::store::{Local, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// The end of the name of the folder of an image's undo data.
 pub(crate) const UNDO_SUFFIX: &str = ".undo";
@@ -34,7 +34,7 @@ pub(super) fn check(path: &Path, access: Access) -> Result<Option<String>> {
     }
     let message = "a repair of this image was interrupted: run `bandsaw repair --undo` on it first";
     match access {
-        Access::ReadWrite => Err(Error::new(Kind::Conflict, LAYER, message).in_file(path)),
+        Access::ReadWrite => Err(Error::new(Kind::Conflict, LAYER, message).because(Reason::RepairInterrupted).in_file(path)),
         Access::ReadOnly => Ok(Some(message.to_owned())),
     }
 }

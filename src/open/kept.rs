@@ -14,7 +14,7 @@ use crate::crypt::Secret;
 use crate::device::{BlockDeviceExt, Leave};
 use crate::progress::Silent;
 use crate::store::{Local, Open, Put, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// The first line of every note.
 const HEAD: &str = "bandsaw unfinished image 1";
@@ -129,7 +129,7 @@ fn refusal(place: &Place) -> Error {
         "{} is left of another source, or of other options; go on as it was begun, or remove it",
         place.aside().display()
     );
-    Error::new(Kind::Conflict, LAYER, message)
+    Error::new(Kind::Conflict, LAYER, message).because(Reason::PartialExists)
 }
 
 /// The note beside an unfinished image.

@@ -7,10 +7,10 @@ use crate::device::Access;
 use crate::fs::hfsplus;
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// The layer of the error about a volume that is damaged.
-pub const QUICK_CHECK: &str = "quick check";
+const LAYER: &str = "quick check";
 /// Nodes of trees that are looked at. All of a volume of some ten thousand files, and in every volume what finds the rest: a change
 /// of one file must not take as long as a check of all.
 const MOST_NODES: u64 = 512;
@@ -50,7 +50,7 @@ pub(super) fn check(volume: &Volume) -> Result<()> {
         0 => "is damaged, so it is not changed".to_owned(),
         more => format!("is damaged in {} places or more, so it is not changed; the first", more + 1),
     };
-    Err(Error::new(Kind::Corrupt, QUICK_CHECK, message).named(volume.place()).caused_by(first.error))
+    Err(Error::new(Kind::Corrupt, LAYER, message).because(Reason::DamagedVolume).named(volume.place()).caused_by(first.error))
 }
 
 fn of_container(volume: &Volume, budget: &Budget) -> Result<Vec<Problem>> {

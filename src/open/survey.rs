@@ -5,10 +5,7 @@ use crate::container::Format;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::error::Place;
 use crate::partition::{self, Map};
-use crate::{Error, Kind, Result};
-
-/// How the message of the error begins about a disk whose partitions all lie past its end.
-pub const CUT_SHORT: &str = "was cut short";
+use crate::{Error, Kind, Reason, Result};
 
 /// The message of the error about a header of encryption and nothing behind it.
 const HEADER_ALONE: &str =
@@ -47,14 +44,15 @@ pub(super) fn survey_disk(found: &mut Found, options: &OpenOptions, layers: &mut
         Some(error) => Err(error),
         None if encrypted && !as_told && found.disk.info().len == 0 => Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE)),
         None if proven => Ok(()),
-        None => Err(Error::unsupported(LAYER, UNKNOWN)),
+        None => Err(Error::unsupported(LAYER, UNKNOWN).because(Reason::UnknownFormat)),
     }
 }
 
 /// The error of a map whose partitions all lie past the end of the disk: the image was cut short.
 fn cut_off(map: &Map) -> Option<Error> {
     let problem = map.problems.iter().find(|problem| problem.kind() == Kind::OutOfRange)?;
-    let error = Error::new(Kind::Corrupt, problem.layer(), format!("{CUT_SHORT}: {}", problem.message()));
+    let error =
+        Error::new(Kind::Corrupt, problem.layer(), format!("was cut short: {}", problem.message())).because(Reason::Truncated);
     Some(match problem.place() {
         Place::Offset(offset) => error.at(*offset),
         Place::Name(_) | Place::None => error,

@@ -8,18 +8,9 @@ use super::{Layer, OpenOptions};
 use crate::crypt::{Description, Device, Key, KeyMaterial, Locked, Secret};
 use crate::device::{Access, BlockDevice};
 use crate::fs::{LockedVolume, VolumeKey};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "encryption";
-/// The layer of the error about a volume within an image that stays locked.
-pub const VOLUME_LAYER: &str = "volume encryption";
-
-/// The message of the error about an image whose passphrase nobody has given.
-pub const PASSPHRASE_NEEDED: &str = "the image is encrypted: a passphrase is needed";
-/// The same of an image that only a private key opens.
-pub const PRIVATE_KEY_NEEDED: &str = "the image is encrypted: a private key is needed";
-/// The same of an encrypted volume within an image, which is named in front.
-pub const VOLUME_PASSPHRASE_NEEDED: &str = "the volume is encrypted: a passphrase is needed";
 
 /// Whoever knows what opens images and the encrypted volumes in them: an option, a keychain, a person. The library never asks
 /// by itself.
@@ -43,10 +34,12 @@ impl Keys for Secret {
     }
 }
 
-/// What opens an encrypted volume. [`Kind::WrongKey`] with [`VOLUME_PASSPHRASE_NEEDED`] where nobody knows it.
+/// What opens an encrypted volume. [`Kind::WrongKey`] with [`Reason::VolumeLocked`] if none is known.
 pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<VolumeKey> {
     let known = keys.map(|keys| keys.volume_key(volume)).transpose()?.flatten();
-    known.ok_or_else(|| Error::new(Kind::WrongKey, VOLUME_LAYER, VOLUME_PASSPHRASE_NEEDED).named(&volume.name))
+    let message = "the volume is encrypted: a passphrase is needed";
+    let locked = || Error::new(Kind::WrongKey, "volume encryption", message).because(Reason::VolumeLocked);
+    known.ok_or_else(|| locked().named(&volume.name))
 }
 
 /// The plain bytes of `file`: its own, or what its encryption hides.
@@ -81,8 +74,12 @@ pub(super) fn key(description: &Description, keys: Option<&dyn Keys>) -> Result<
 
 fn needed(description: &Description) -> Error {
     match (description.has_passphrase(), description.has_public_key()) {
-        (true, _) => Error::new(Kind::WrongKey, LAYER, PASSPHRASE_NEEDED),
-        (false, true) => Error::new(Kind::WrongKey, LAYER, PRIVATE_KEY_NEEDED),
+        (true, _) => {
+            Error::new(Kind::WrongKey, LAYER, "the image is encrypted: a passphrase is needed").because(Reason::PassphraseNeeded)
+        }
+        (false, true) => {
+            Error::new(Kind::WrongKey, LAYER, "the image is encrypted: a private key is needed").because(Reason::PrivateKeyNeeded)
+        }
         (false, false) => description.closed(),
     }
 }
@@ -95,7 +92,7 @@ mod tests {
     fn a_volume_whose_passphrase_nobody_knows_says_so() {
         let volume = LockedVolume { name: "Secret".into(), ..LockedVolume::default() };
         let error = volume_key(&volume, None).unwrap_err();
-        assert_eq!((error.kind(), error.message()), (Kind::WrongKey, VOLUME_PASSPHRASE_NEEDED));
+        assert_eq!((error.kind(), error.reason()), (Kind::WrongKey, Some(Reason::VolumeLocked)));
         assert!(error.to_string().contains("Secret"), "{error}");
         assert!(volume_key(&volume, Some(&Secret::new(b"known".to_vec()))).is_ok());
     }

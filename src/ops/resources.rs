@@ -10,7 +10,7 @@ use crate::device::{Access, BlockDevice, Leave};
 use crate::open::{FileDraft, NewMode, OpenOptions, plain};
 use crate::progress::Progress;
 use crate::store::{LocalFile, Lock, Open};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "image";
 
@@ -108,7 +108,7 @@ fn edit_in(
     }
     let (mut resources, signature) = udif::read_list(image)?;
     if signature.is_some() && !options.remove_signature {
-        return Err(Error::new(Kind::ReadOnly, LAYER, super::convert::SIGNED));
+        return Err(Error::new(Kind::ReadOnly, LAYER, super::convert::SIGNED).because(Reason::Signed));
     }
     change(&mut resources)?;
     udif::write_list(image, &resources)

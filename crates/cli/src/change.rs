@@ -7,9 +7,8 @@ use std::sync::Arc;
 use bandsaw::address::Address;
 use bandsaw::device::Access;
 use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
-use bandsaw::open::QUICK_CHECK;
 use bandsaw::ops::put;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use clap::Args;
 
 use crate::failure::{Advise, Failure, Outcome};
@@ -80,7 +79,7 @@ pub(crate) fn change<T>(
     let fs = opening
         .volume_mut(&image, address)
         .map_err(|error| match error.kind() {
-            Kind::Corrupt if error.layer() == QUICK_CHECK => {
+            Kind::Corrupt if error.reason() == Some(Reason::DamagedVolume) => {
                 let advice =
                     "lists all damage, `bandsaw repair` mends what can be mended; --force changes the volume all the same";
                 Failure::from(error.in_file(image.path())).hint(format!("`bandsaw check {}` {advice}", address.image))

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 
 use bandsaw::error::Place;
-use bandsaw::open;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use serde::Serialize;
 
 use crate::output::Output;
@@ -78,6 +77,11 @@ impl Failure {
     /// What kind of error it is.
     pub(crate) fn kind(&self) -> Kind {
         self.error.kind()
+    }
+
+    /// The cause, where a caller can act on it.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        self.error.reason()
     }
 
     /// The error in words.
@@ -235,7 +239,7 @@ fn hint(error: &Error) -> Option<&'static str> {
             }
             _ => None,
         },
-        Kind::WrongKey if error.layer() == open::VOLUME_LAYER => Some(passphrase::VOLUME_HINT),
+        Kind::WrongKey if error.reason() == Some(Reason::VolumeLocked) => Some(passphrase::VOLUME_HINT),
         Kind::WrongKey => Some(passphrase::HINT),
         _ => None,
     }
@@ -251,6 +255,8 @@ struct Report<'a> {
 #[derive(Serialize)]
 struct Described<'a> {
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     exit: u8,
     message: String,
     layer: &'static str,
@@ -273,6 +279,7 @@ impl<'a> Described<'a> {
         };
         Self {
             kind: kind_name(error.kind()),
+            reason: error.reason().map(Reason::name),
             exit: exit.code(),
             message: error.to_string(),
             layer: error.layer(),

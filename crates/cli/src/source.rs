@@ -13,7 +13,7 @@ use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, Keys, OpenOptions, Reach, Section, Wanted};
 use bandsaw::store::FileMode;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 
 use self::named::Named;
@@ -155,7 +155,7 @@ impl<U: Args + Keys> Opening<U> {
 /// What to do about an image that does not open.
 pub(crate) fn advise(error: Error, image: &str) -> Failure {
     let hint = match error.kind() {
-        Kind::Unsupported if error.message() == open::UNKNOWN => {
+        Kind::Unsupported if error.reason() == Some(Reason::UnknownFormat) => {
             "`bandsaw diagnose` looks closer at what it is; `--image-format udrw` opens it as plain bytes all the same"
         }
         Kind::NotFound if image.starts_with("./") && image.contains(':') => {

@@ -7,7 +7,7 @@ use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
 use bandsaw::store::FileMode;
-use bandsaw::{Error, Kind, size};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome};
@@ -92,7 +92,7 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
         Kind::Conflict if !container.overwrite => "--overwrite replaces it",
-        Kind::Invalid if container.band_size.is_some() && error.message().contains("the nearest ") => {
+        Kind::Invalid if container.band_size.is_some() && error.reason() == Some(Reason::BandSize) => {
             "add --round to take the nearest possible size"
         }
         Kind::Unsupported if error.layer() == "image" => {

@@ -161,6 +161,27 @@ fn failures_are_json_too() {
     assert_eq!(error["error"]["file"], "missing.img");
 }
 
+/// The cause of an error stands in JSON under a name that does not change with the words.
+#[test]
+fn errors_have_reasons_for_programs() {
+    let scratch = Scratch::new();
+    scratch.write("nonsense.bin", b"no image at all ".repeat(64));
+    scratch.write("folder/file", "");
+    scratch.write("key", "key");
+    scratch.ok(&["create", "secret.img", "--size", "4m", "--encrypt", "aes-256", "--passfile", "key"]);
+    for (args, kind, reason) in [
+        (&["info", "nonsense.bin"][..], "unsupported", "unknown-format"),
+        (&["info", "folder"], "unsupported", "not-a-bundle"),
+        (&["ls", "secret.img"], "wrong-key", "passphrase-needed"),
+        (&["create", "b.sparsebundle", "--size", "40m", "--band-size", "1000001"], "invalid", "band-size"),
+    ] {
+        let output = scratch.run(&[args, &["--json"]].concat());
+        let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+        let error: serde_json::Value = serde_json::from_slice(text).unwrap_or_else(|_| panic!("{args:?}: {output:?}"));
+        assert_eq!((error["error"]["kind"].as_str(), error["error"]["reason"].as_str()), (Some(kind), Some(reason)), "{args:?}");
+    }
+}
+
 #[test]
 fn names_cannot_steer_the_terminal() {
     let scratch = Scratch::new();

@@ -21,7 +21,7 @@ use crate::open::remote::check_holds;
 use crate::open::{CreateOptions, Draft, Image, NewMode, Reach};
 use crate::progress::Progress;
 use crate::store::FileMode;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 pub use self::copy::{Copied, Order};
 pub use self::resume::resume;
@@ -112,13 +112,13 @@ impl ConvertOptions {
 /// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless it may go.
 pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
-        return Err(Error::new(Kind::ReadOnly, "image", SIGNED).in_file(image.path()));
+        return Err(Error::new(Kind::ReadOnly, "image", SIGNED).because(Reason::Signed).in_file(image.path()));
     }
     Ok(())
 }
 
 /// The message of the error about an image whose code signature would be lost.
-pub const SIGNED: &str = "is signed, and its code signature does not survive a change of the file";
+pub(crate) const SIGNED: &str = "is signed, and its code signature does not survive a change of the file";
 
 /// What is read.
 #[derive(Debug, Clone, Copy)]

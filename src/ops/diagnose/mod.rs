@@ -16,7 +16,7 @@ use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::BlockDevice;
 use crate::open::{self, Layer, OpenOptions, remote, snapshot};
 use crate::store::{LocalFile, Open};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// What was found out about an image.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
 }
 
 fn locked(error: &Error) -> Cause {
-    let given = ![open::PASSPHRASE_NEEDED, open::PRIVATE_KEY_NEEDED].contains(&error.message());
+    let given = !matches!(error.reason(), Some(Reason::PassphraseNeeded | Reason::PrivateKeyNeeded));
     if given {
         return Cause::new("passphrase-wrong", "encryption", "is encrypted, and the passphrase does not fit")
             .advise("mind the newline: --stdinpass takes everything up to the end, --passfile one line")
@@ -193,12 +193,12 @@ fn structure(error: &Error, name: &str) -> Cause {
     let what = |text: &str| format!("{text}: {}", error.message());
     let check = format!("`bandsaw check {name}` lists all that is wrong, layer by layer");
     match (error.layer(), error.kind()) {
-        ("image", Kind::Unsupported) if error.message() == open::UNKNOWN => {
+        ("image", Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
             Cause::new("unknown", "disk", "has nothing of an image: no container, no partition map, no file system that is known")
                 .advise("if it is a disk all the same, `--image-format udrw` takes it for plain bytes")
                 .advise("it may be encrypted by a program that leaves no mark (VeraCrypt, for example)")
         }
-        ("image", Kind::Unsupported) if error.message().starts_with("is a folder") => {
+        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
             Cause::new("no-image", "folder", "is a folder without Info.plist and Info.bckup, so no sparse bundle")
                 .advise("name the bundle itself, not the folder it is in")
                 .advise("if it was one, copy Info.plist from a bundle of the same size and band size")
@@ -217,7 +217,7 @@ fn structure(error: &Error, name: &str) -> Cause {
             Cause::new("not-supported", named(layer), what("is beyond a bound of this version")).advise(check)
         }
         ("gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr", _)
-            if error.message().starts_with(open::CUT_SHORT) =>
+            if error.reason() == Some(Reason::Truncated) =>
         {
             let ends = "is only the beginning of a disk: its partitions lie past the end of the file";
             content::cut_short(ends).in_layer("partition map").advise(check)

@@ -22,7 +22,7 @@ use super::target::{Target, Vault};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Leave, is_zero};
 use crate::open::interrupted::{self, LOG, SEALED, UNDOING};
 use crate::store::{Content, Open, Put, Staged, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const HEAD: &str = "bandsaw undo 1";
 const DATA: &str = "data";
@@ -116,7 +116,7 @@ pub(super) fn check_finished(vault: &Vault) -> Result<()> {
     vault.check()?;
     if interrupted::is_unfinished(vault.store())? {
         let message = "an earlier repair of this image was interrupted: run `bandsaw repair --undo` on it first";
-        return Err(Error::new(Kind::Conflict, LAYER, message));
+        return Err(Error::new(Kind::Conflict, LAYER, message).because(Reason::RepairInterrupted));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use super::loans::Loans;
 use crate::device::{Access, BlockDevice, Extent, Info, Leave, Lent};
 use crate::platform;
 use crate::store::{Lock, Open};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "file";
 
@@ -318,7 +318,7 @@ fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
 /// Somebody else holds the lock of `file`.
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     let holder = platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
-    Error::new(Kind::Conflict, layer, format!("is in use by {holder}"))
+    Error::new(Kind::Conflict, layer, format!("is in use by {holder}")).because(Reason::InUse)
 }
 
 /// Returns whether a name on the host leads to an open file. Where nobody can tell, one does.

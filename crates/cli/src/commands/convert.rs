@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
 use bandsaw::open::Image;
-use bandsaw::ops::convert::{ConvertOptions, Copied, SIGNED, convert, resume, stream};
-use bandsaw::{Error, Kind, size};
+use bandsaw::ops::convert::{ConvertOptions, Copied, convert, resume, stream};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -234,7 +234,7 @@ impl Convert {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::ReadOnly if error.message() == SIGNED => {
+            Kind::ReadOnly if error.reason() == Some(Reason::Signed) => {
                 Failure::from(error).hint("--remove-signature goes on and leaves the signature out")
             }
             Kind::Corrupt if error.layer() == "udif" => Failure::from(error)
@@ -242,7 +242,7 @@ impl Convert {
             Kind::Cancelled if self.resume => {
                 Failure::from(error).hint("what is done is kept; the same command goes on from there")
             }
-            Kind::Conflict if error.message().contains(".partial") => error.into(),
+            Kind::Conflict if error.reason() == Some(Reason::PartialExists) => error.into(),
             _ => target::advise(error, &self.container),
         }
     }

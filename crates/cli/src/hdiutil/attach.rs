@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use bandsaw::open::Section;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use plist::Value as Plist;
 
 use super::call::{Call, usage};
@@ -105,7 +105,7 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
     match launch(words) {
         // The server has said which; its number says only that something is not there.
         Err(failure) if failure.kind() == Kind::NotFound && failure.is_told() && Path::new(image).exists() => {
-            Err(Error::new(Kind::NotFound, "attach", NOTHING_TO_MOUNT).in_file(image).into())
+            Err(Error::new(Kind::NotFound, "attach", NOTHING_TO_MOUNT).because(Reason::NoVolumes).in_file(image).into())
         }
         attached => tell(call, &attached?),
     }

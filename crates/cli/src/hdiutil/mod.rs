@@ -36,8 +36,8 @@ mod verify;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use bandsaw::Kind;
 use bandsaw::address::redacted;
+use bandsaw::{Kind, Reason};
 
 use self::call::{Call, usage};
 use self::table::Verb;
@@ -152,7 +152,7 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
     let words = match failure.kind() {
         Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => "Resource busy",
         Kind::Conflict if failure.is_told() => "Resource temporarily unavailable",
-        Kind::NotFound if failure.message().contains(attach::NOTHING_TO_MOUNT) => attach::NOTHING_TO_MOUNT,
+        Kind::NotFound if failure.reason() == Some(Reason::NoVolumes) => attach::NOTHING_TO_MOUNT,
         Kind::Conflict => "File exists",
         Kind::NotFound => "No such file or directory",
         Kind::WrongKey => "Authentication error",
@@ -164,7 +164,7 @@ fn tell(face: Face, verb: &str, failure: &Failure) {
         Kind::Cancelled => "canceled",
         _ => "Input/output error",
     };
-    let words = if failure.message().contains("in use") { "Resource temporarily unavailable" } else { words };
+    let words = if failure.reason() == Some(Reason::InUse) { "Resource temporarily unavailable" } else { words };
     let program = face.name();
     eprintln!("{program}: {verb} failed - {words}");
     if !failure.is_told() {
