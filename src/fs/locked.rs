@@ -16,7 +16,7 @@ pub struct LockedVolume {
     pub hint: Option<String>,
 }
 
-/// What opens an encrypted volume.
+/// A passphrase or key that opens an encrypted volume.
 #[derive(Debug, Clone)]
 pub enum VolumeKey {
     /// The passphrase of the volume or of one of its users, as bytes.

@@ -34,7 +34,7 @@ impl Keys for Secret {
     }
 }
 
-/// What opens an encrypted volume. [`Kind::WrongKey`] with [`Reason::VolumeLocked`] if none is known.
+/// Returns the key of an encrypted volume. [`Kind::WrongKey`] with [`Reason::VolumeLocked`] if none is known.
 pub fn volume_key(volume: &LockedVolume, keys: Option<&dyn Keys>) -> Result<VolumeKey> {
     let known = keys.map(|keys| keys.volume_key(volume)).transpose()?.flatten();
     let message = "the volume is encrypted: a passphrase is needed";

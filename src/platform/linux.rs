@@ -45,17 +45,16 @@ const WHOLE_FILES: [i128; 10] =
 /// SMB, as statfs(2) numbers it.
 const SMB: [i128; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
 
-/// Returns whether the file server that an open, writable file is on has forgotten it, and so its locks: it was started anew.
-/// Nobody forgets the files of a local file system.
+/// Returns whether the file server of an open, writable file has lost its state, and so the locks: it was restarted. Always
+/// false on local file systems.
 pub(crate) fn is_forgotten(file: &File) -> bool {
     let on_smb = rustix::fs::fstatfs(file).is_ok_and(|of| SMB.contains(&(i128::from(of.f_type) & 0xffff_ffff)));
     // Goes to the server by the handle that it gave, also where nothing is to be flushed.
     on_smb && file.sync_all().is_err()
 }
 
-/// Returns whether the file system that `folder` is on frees parts of files, which is tried on a file there that goes at once.
-/// Where none can be made, it may. Without `named` no name appears in the folder: where a file cannot do without one, the kind of
-/// file system decides.
+/// Returns whether the file system of `folder` can punch holes, by trying it on a temporary file there; true if no file can be
+/// created. Without `named` the file has no name, and where the file system has no unnamed files, its type decides.
 pub(crate) fn can_punch_in(folder: &Path, named: bool) -> bool {
     let unnamed = rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     match unnamed {

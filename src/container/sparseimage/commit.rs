@@ -82,7 +82,7 @@ impl SparseImage {
     /// Cuts off what the file was grown ahead.
     fn trim(&self) -> Result<()> {
         let _tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = self.table().end();
+        let end = { self.table().end().max(self.table().leftover_end) };
         if self.file.info().len > end { self.file.set_len(end, Leave::Any) } else { Ok(()) }
     }
 
@@ -286,8 +286,12 @@ impl SparseImage {
             self.file.flush()?;
         }
         if kept < was {
-            self.table_mut().truncate(kept);
-            let end = self.table().end();
+            let end = {
+                let mut table = self.table_mut();
+                table.truncate(kept);
+                table.leftover_end = 0;
+                table.end()
+            };
             self.file.set_len(end, Leave::Any)?;
         }
         Ok(())

@@ -10,11 +10,12 @@ use zerocopy::big_endian::U32;
 use super::LAYER;
 use super::layout::{BandIndex, Label, slot_at};
 use super::load::{Loaded, Twins};
-use crate::device::{BlockDevice, Leave, regions};
+use crate::device::{BlockDevice, regions};
 use crate::{Error, Result};
 
-/// Makes the index of a writable image one without twins, and cuts off what stands after the last band. Gaps that this
-/// leaves in the index are filled by the next [`commit`](super::commit).
+/// Removes twins from the index of a writable image. Gaps that this leaves in the index are filled by the next
+/// [`commit`](super::commit). Data behind the last band stay until a band is written over them: mostly an interrupted write
+/// left them, but they may be a band whose label was damaged.
 pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()> {
     let (file_len, end) = (file.info().len, loaded.table.end());
     if file_len < end {
@@ -24,8 +25,8 @@ pub(super) fn recover(file: &dyn BlockDevice, loaded: &mut Loaded) -> Result<()>
     if !loaded.twins.is_empty() {
         separate(file, loaded)?;
     }
-    let end = loaded.table.end();
-    if file_len > end { file.set_len(end, Leave::Any) } else { Ok(()) }
+    loaded.table.leftover_end = file_len;
+    Ok(())
 }
 
 /// Keeps the earliest slot of each band, with what the latest one holds, which is the one that counts.

@@ -75,6 +75,7 @@ pub fn repair(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
     }
     let image = SparseImage::open(file.clone())?;
     image.drop_leftovers();
+    image.table_mut().leftover_end = 0;
     image.flush()?;
     Ok(steps)
 }

@@ -32,6 +32,8 @@ pub(super) struct Table {
     pub(super) gone: BTreeMap<BandIndex, Slot>,
     /// Slots before the last one without a label.
     pub(super) spare: BTreeSet<Slot>,
+    /// The length of the file when it was opened for writing: up to there, data behind the last band are kept.
+    pub(super) leftover_end: u64,
     /// Slots handed out whose first write is still under way. They are labelled when it is done.
     pub(super) pending: BTreeMap<Slot, BandIndex>,
 }
@@ -48,6 +50,7 @@ impl Table {
             bands: BTreeMap::new(),
             gone: BTreeMap::new(),
             spare: BTreeSet::new(),
+            leftover_end: 0,
             pending: BTreeMap::new(),
         }
     }

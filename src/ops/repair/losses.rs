@@ -42,7 +42,7 @@ impl std::fmt::Display for Loss {
 struct Found {
     /// Its name for people.
     volume: String,
-    /// What its headers count, where they can be read.
+    /// The counts in its headers, if they can be read.
     recorded: Option<Recorded>,
     /// Files in its folders. `None`: it does not open.
     count: Option<u64>,
