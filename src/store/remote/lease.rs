@@ -70,7 +70,9 @@ pub(super) fn acquire(
         entry.settled = log.state.settled && !held;
         announce(&log.state, &entry)?;
         match log.append(&**objects, entry)? {
-            Appended::Done if log.is_void(&**objects)? => drop(objects.remove(&log_key(log.state.number))?),
+            Appended::Done if log.is_void(&**objects)? => {
+                objects.remove(&log_key(log.state.number))?;
+            }
             Appended::Done => return Ok(log),
             Appended::Overtaken(other) if other.what == What::Take => return Err(in_use(&other.holder)),
             Appended::Overtaken(_) => {}
